@@ -1,0 +1,31 @@
+// A caching allocator over one device: size classes, a limit, statistics, and errors that say who holds what.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "csrc/runtime/device.h"
+
+namespace pjrt_metal {
+
+struct MemoryStats {
+  int64_t bytes_in_use = 0, peak_bytes_in_use = 0, num_allocs = 0, largest_alloc_size = 0, bytes_limit = 0;
+  int64_t bytes_reserved = 0, peak_bytes_reserved = 0, pool_bytes = 0, peak_pool_bytes = 0;
+};
+
+class Allocator : public std::enable_shared_from_this<Allocator> {
+ public:
+  // `limit`: bytes this process may hold (in use and cached together).
+  Allocator(Device* device, uint64_t limit);
+  // Memory that returns to the cache when the last reference goes. `tag` names the holder in an
+  // out-of-memory report ("argument", "output of jit_f", "arena of jit_f"). Throws ResourceExhausted
+  // with a table of the largest holders.
+  AllocationRef Allocate(size_t bytes, const std::string& tag);
+  MemoryStats stats() const;
+  void ReleaseCached();
+};
+
+}  // namespace pjrt_metal

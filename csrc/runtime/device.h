@@ -1,0 +1,115 @@
+// What the runtime asks of a device. Two implementations: csrc/metal (an Apple GPU) and csrc/software
+// (the software Metal device: the same kernels, compiled by the host's C++ compiler, run on the CPU).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "csrc/runtime/error.h"
+
+namespace pjrt_metal {
+
+struct DeviceInfo {
+  std::string kind;              // what jax shows as device_kind: "Apple M2 Pro", "software Metal (AMD EPYC)"
+  std::string target;            // the compiler's Target, see mlir_lowering/targets.py: "software:threads=2,vector_bytes=64"
+  std::string platform_version;  // device implementation and its version, part of the compilation cache's key
+  uint64_t memory_bytes = 0;     // memory this process may plan to use
+  uint64_t max_buffer_bytes = 0; // largest single allocation
+};
+
+// Unified memory: `data` is addressable by the host for the allocation's whole life, on both devices.
+class Allocation {
+ public:
+  virtual ~Allocation() = default;
+  std::byte* data() const { return data_; }
+  size_t size() const { return size_; }
+
+ protected:
+  Allocation(std::byte* data, size_t size) : data_(data), size_(size) {}
+  std::byte* data_;
+  size_t size_;
+};
+using AllocationRef = std::shared_ptr<Allocation>;
+
+// Where a kernel parameter comes from. The order is the order of the kernel function's parameters; a
+// parameter of a buffer kind takes the next [[buffer(i)]] index.
+enum class ParamKind : uint8_t {
+  kInput = 0,              // device const T*
+  kOutput = 1,             // device T*
+  kArgs = 2,               // constant T& or constant T*: bytes given with the launch
+  kThreadPositionInGrid = 3,             // uint3 (always three components)
+  kThreadgroupPositionInGrid = 4,        // uint3
+  kThreadPositionInThreadgroup = 5,      // uint3
+  kThreadIndexInSimdgroup = 6,           // uint
+  kSimdgroupIndexInThreadgroup = 7,      // uint
+  kThreadsPerThreadgroup = 8,            // uint3
+  kThreadgroupsPerGrid = 9,              // uint3
+};
+
+struct KernelSource {
+  std::string name;               // the kernel function's name, unique by content: "k_<hash>"
+  std::string source;             // MSL that follows the Program's preamble; defines exactly that function
+  std::vector<ParamKind> params;
+  bool on_host = false;           // needs what Metal lacks (double): runs as a host step on either device
+};
+
+// A compiled kernel, ready to dispatch.
+class Pipeline {
+ public:
+  virtual ~Pipeline() = default;
+};
+using PipelineRef = std::shared_ptr<const Pipeline>;
+
+struct Binding {
+  Allocation* allocation;
+  size_t offset;
+};
+
+struct Grid {
+  uint32_t threads[3];         // threads in the grid, all three at least 1
+  uint32_t per_threadgroup[3]; // threads in a threadgroup; {0,0,0} lets the device choose (no threadgroup memory used)
+};
+
+// Receives one submission's commands in order. Not thread-safe. Commands see the effects of earlier ones.
+class Encoder {
+ public:
+  virtual ~Encoder() = default;
+  // `buffers` in the order of the pipeline's kInput/kOutput parameters; `args` the bytes of kArgs, if any.
+  virtual void Dispatch(const Pipeline& pipeline, std::span<const Binding> buffers,
+                        std::span<const std::byte> args, const Grid& grid) = 0;
+  virtual void Copy(Binding source, Binding destination, size_t bytes) = 0;
+  // Everything encoded so far has completed and is visible to the host when this returns.
+  virtual void Sync() = 0;
+  // Ends the submission; `done` is called once (possibly before this returns) with the error, if any.
+  // Allocations named by commands must live until then: the caller keeps them.
+  virtual void Commit(std::function<void(std::optional<Error>)> done) = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual const DeviceInfo& info() const = 0;
+  // Uninitialized memory, 256-byte aligned (page-aligned from 16 KiB). Throws ResourceExhausted.
+  virtual AllocationRef Allocate(size_t bytes) = 0;
+  // Device access to memory the caller owns, without a copy; nullptr if this device cannot (alignment).
+  virtual AllocationRef Wrap(void* data, size_t bytes) = 0;
+  // Compiles the kernels (in parallel where that pays, using the device's caches), each preceded by
+  // `preamble`, which several kernels of one compilation unit share; same order as given.
+  // Throws with the compiler's own message, the command to repeat it and the source's path or text.
+  virtual std::vector<PipelineRef> Compile(const std::string& preamble,
+                                           std::span<const KernelSource> kernels) = 0;
+  virtual std::unique_ptr<Encoder> NewEncoder() = 0;
+  // True if dispatching runs the work on the calling thread (so a submission should leave the caller's thread).
+  virtual bool runs_on_caller() const = 0;
+};
+
+// All devices of this machine, best first: Apple GPUs, else the software device. Throws if there is none.
+std::vector<std::unique_ptr<Device>> DiscoverDevices();
+
+}  // namespace pjrt_metal

@@ -1,0 +1,37 @@
+// A Program loaded on a device: pipelines made, constants uploaded, ready to execute any number of times.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "csrc/runtime/client.h"
+#include "csrc/runtime/program.h"
+
+namespace pjrt_metal {
+
+class LoadedProgram {
+ public:
+  // Compiles the kernels. Throws if the Program's target does not fit the device, or a kernel does not compile.
+  LoadedProgram(LogicalDevice* device, std::shared_ptr<const Program> program);
+
+  struct Result {
+    std::vector<std::unique_ptr<Buffer>> outputs;
+    EventRef done;
+  };
+  // Enqueues one execution and returns; a small program on an idle device runs inline. `non_donatable`: indices
+  // of parameters that must not be donated though the program would. Donated arguments are deleted. Throws
+  // InvalidArgument for a wrong count, dtype, shape or device, or a deleted argument (message names the index,
+  // what was expected and what came). Errors later on travel in the outputs' events and `done`.
+  Result Execute(std::span<Buffer* const> arguments, std::span<const int64_t> non_donatable);
+
+  const Program& program() const { return *program_; }
+  LogicalDevice* device() const { return device_; }
+  uint64_t generated_code_bytes() const;
+
+ private:
+  LogicalDevice* device_;
+  std::shared_ptr<const Program> program_;
+};
+
+}  // namespace pjrt_metal

@@ -1,0 +1,92 @@
+"""PJRT_METAL_DUMP=dir: what each stage of the compiler made, one folder a program; and a Program as text."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from mlir_lowering.graph import Graph
+from mlir_lowering.program import Case, Copy, HostCall, Launch, Program, Slot, SlotKind, Step, While
+
+
+class Dumper:
+    """Writes into `folder`; does nothing if there is none."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+
+    def text(self, name: str, make: Callable[[], str]) -> None:
+        if self.folder is not None:
+            (self.folder / name).write_text(make())
+
+    def graph(self, name: str, graph: Graph) -> None:
+        from mlir_lowering.text import print_graph
+
+        self.text(f"{name}.txt", lambda: print_graph(graph))
+
+    def program(self, program: Program) -> None:
+        self.text("kernels.metal", lambda: kernels_text(program))
+        self.text("plan.txt", lambda: program.text)
+
+
+def open_dump(name: str, fingerprint: str) -> Dumper:
+    """The folder for one program under $PJRT_METAL_DUMP; a Dumper that does nothing if that is not set."""
+    root = os.environ.get("PJRT_METAL_DUMP")
+    if not root:
+        return Dumper(None)
+    folder = Path(root) / f"{re.sub(r'[^A-Za-z0-9_.-]', '_', name)}-{fingerprint[:12]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return Dumper(folder)
+
+
+def kernels_text(program: Program) -> str:
+    """All kernels as one Metal source file."""
+    return program.preamble + "\n" + "\n".join(kernel.source for kernel in program.kernels)
+
+
+def program_text(program: Program) -> str:
+    """The launch plan: parameters, memory, and every step with its kernel and slots."""
+    lines = [f"program {program.name} for {program.target}"]
+    for label, tensors in (("parameter", program.parameters), ("output", program.outputs)):
+        for number, tensor in enumerate(tensors):
+            alias = f" aliases output {tensor.alias}" if tensor.alias >= 0 else ""
+            lines.append(f"  {label} {number}: {list(tensor.dims)} type {tensor.dtype}{alias}")
+    lines.append(f"  arena: {program.arena_bytes} bytes")
+    _steps(program, program.body, "  ", lines)
+    return "\n".join(lines) + "\n"
+
+
+def _slot(slot: Slot) -> str:
+    match slot.kind:
+        case SlotKind.ARENA:
+            return f"arena+{slot.offset}[{slot.bytes}]"
+        case kind:
+            return f"{kind.name.lower()} {slot.index}[{slot.bytes}]"
+
+
+def _steps(program: Program, steps: tuple[Step, ...], indent: str, lines: list[str]) -> None:
+    def slots(numbers: tuple[int, ...]) -> str:
+        return ", ".join(_slot(program.slots[n]) for n in numbers)
+
+    for step in steps:
+        match step:
+            case Launch():
+                kernel = program.kernels[step.kernel]
+                grid = "x".join(map(str, step.threads))
+                comment = kernel.source.partition("\n")[0].removeprefix("// ")
+                lines.append(f"{indent}launch {kernel.name} [{grid}] {slots(step.slots)}  // {comment}")
+            case Copy():
+                lines.append(f"{indent}copy {slots((step.source, step.destination))}")
+            case While():
+                trips = "" if step.trip_count < 0 else f" {step.trip_count} times"
+                lines.append(f"{indent}while{trips} {slots((step.predicate,))}")
+                _steps(program, step.condition, indent + "  ? ", lines)
+                _steps(program, step.body, indent + "    ", lines)
+            case Case():
+                lines.append(f"{indent}case {slots((step.index,))}")
+                for number, branch in enumerate(step.branches):
+                    _steps(program, branch, f"{indent}  {number}: ", lines)
+            case HostCall():
+                lines.append(f"{indent}host call {step.target} {slots(step.operands)}")

@@ -1,0 +1,283 @@
+"""Turns index functions into straight lines of MSL: one named temporary a value, each computed once a scope.
+
+A schedule opens loops, then asks for elements: `emitter.load(value, index)`. A value that the kernel reads from
+memory becomes a load; a value computed inside the kernel is expanded by its op's element function, which loads
+its operands in turn. That recursion is fusion.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mlir_lowering.dtypes import DType
+from mlir_lowering.errors import unsupported
+from mlir_lowering.graph import Op, Region, Value
+from mlir_lowering.index import Index, Ix, bounded, linearize
+from mlir_lowering.registry import OPS
+from mlir_lowering.targets import Target
+
+
+@dataclass(frozen=True)
+class Expr:
+    """MSL text of one element (a temporary's name or a literal) and its type."""
+
+    code: str
+    dtype: DType
+
+    def __str__(self) -> str:
+        return self.code
+
+
+# How a schedule or region supplies a value's element: from the index it is wanted at.
+Binding = Callable[[Index], Expr]
+
+
+def literal(value: Any, dtype: DType) -> str:
+    """MSL text of a constant, exact to the bit."""
+    if dtype.kind == "pred":
+        return "true" if value else "false"
+    if dtype.is_integer:
+        number = int(value)
+        if dtype.bits == 64:
+            if number == -(2**63):
+                return "(-9223372036854775807l - 1)"
+            return f"{number}{'ul' if dtype.kind == 'uint' else 'l'}"
+        if number == -(2**31):
+            return "(-2147483647 - 1)"
+        return f"{number}u" if dtype.kind == "uint" else str(number)
+    number = float(value)
+    if dtype.name == "f64":
+        if math.isnan(number) or math.isinf(number):
+            bits = struct.unpack("<Q", struct.pack("<d", number))[0]
+            return f"as_type<double>({bits}ul)"
+        return f"double({number.hex()})"
+    if math.isnan(number) or math.isinf(number):
+        bits = struct.unpack("<I", struct.pack("<f", number))[0]
+        text = f"as_type<float>({bits:#x}u)"
+    else:
+        text = f"{float(np.float32(number)).hex()}f"
+    return text if dtype.name == "f32" else f"{dtype.msl}({text})"
+
+
+class Emitter:
+    """The body of one kernel under construction.
+
+    `inlined`: ops evaluated inside the kernel; any other value is an input buffer. `accesses` collects every
+    index expression the body depends on, so that a schedule can see which loops may merge; `reads` the offsets
+    that each input is read at.
+    """
+
+    def __init__(self, target: Target, inlined: Collection[Op]) -> None:
+        self.target = target
+        self.inlined = inlined
+        self.inputs: dict[Value, str] = {}
+        self.lines: list[str] = []
+        self.accesses: set[Ix] = set()
+        self.reads: dict[Value, set[Ix]] = {}
+        self.on_host = False
+        self._depth = 1
+        self._names = 0
+        self._scopes: list[dict[Any, Expr]] = [{}]
+        self._bindings: dict[Value, Binding] = {}
+
+    # Text.
+
+    def line(self, text: str) -> None:
+        self.lines.append("  " * self._depth + text)
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """`head { ... }` with a scope: what is computed inside is not used after it."""
+        self.line(head + " {")
+        self._depth += 1
+        self._scopes.append({})
+        try:
+            yield
+        finally:
+            self._scopes.pop()
+            self._depth -= 1
+            self.line("}")
+
+    def fresh(self, stem: str = "t") -> str:
+        self._names += 1
+        return f"{stem}{self._names}"
+
+    def let(self, dtype: DType, code: str) -> Expr:
+        """A new temporary holding `code`; the same text of the same type is computed once a scope."""
+        key = (dtype, code)
+        for scope in reversed(self._scopes):
+            if key in scope:
+                return scope[key]
+        self.use(dtype)
+        name = self.fresh()
+        self.line(f"const {dtype.msl} {name} = {code};")
+        expr = Expr(name, dtype)
+        self._scopes[-1][key] = expr
+        return expr
+
+    def use(self, dtype: DType) -> None:
+        """Notes that the kernel computes with `dtype`. Raises CompileError if no kernel can."""
+        if not dtype.msl:
+            raise unsupported(f"arithmetic on {dtype.name}", "", "convert to another type first")
+        self.on_host |= dtype.on_host
+
+    def constant(self, value: Any, dtype: DType) -> Expr:
+        self.use(dtype)
+        return Expr(literal(value, dtype), dtype)
+
+    # Elements.
+
+    def bind(self, value: Value, binding: Binding) -> None:
+        """Supplies a value's elements: a schedule's accumulators, a region's arguments."""
+        self._bindings[value] = binding
+
+    def unbind(self, value: Value) -> None:
+        del self._bindings[value]
+
+    def load(self, value: Value, index: Index) -> Expr:
+        """The element of `value` at `index`, computed or loaded once a scope.
+
+        Chains of pointwise ops are expanded with a stack of our own: they are as long as the user's program.
+        """
+        known = self._known(value, index)
+        if known is not None:
+            return known
+        stack = [(value, index)]
+        while True:
+            current, at = stack[-1]
+            pending = self._pending_operand(current, at)
+            if pending is not None:
+                stack.append(pending)
+                continue
+            stack.pop()
+            expr = self._known(current, at) or self._evaluate(current, at)
+            self._scopes[-1][(current, at)] = expr
+            if not stack:
+                return expr
+
+    def _known(self, value: Value, index: Index) -> Expr | None:
+        key = (value, index)
+        for scope in reversed(self._scopes):
+            if key in scope:
+                return scope[key]
+        return None
+
+    def _pending_operand(self, value: Value, index: Index) -> tuple[Value, Index] | None:
+        op = value.op
+        if op is None or op not in self.inlined or value in self._bindings:
+            return None
+        if not OPS[op.name].pointwise:
+            return None
+        for operand in op.operands:
+            if operand.shape == value.shape and self._known(operand, index) is None:
+                return operand, index
+        return None
+
+    def _evaluate(self, value: Value, index: Index) -> Expr:
+        binding = self._bindings.get(value)
+        if binding is not None:
+            return binding(index)
+        op = value.op
+        if op is not None and op in self.inlined:
+            element = OPS[op.name].element
+            if element is None:
+                raise AssertionError(f"{op.name} has no element function but was fused")
+            return element(self, op, index)
+        return self.load_input(value, linearize(index, value.shape))
+
+    def load_input(self, value: Value, offset: Ix) -> Expr:
+        """Element `offset` of an input buffer."""
+        name = self.input(value)
+        self.accesses.add(offset)
+        self.reads.setdefault(value, set()).add(offset)
+        return self.let(value.dtype, f"{name}[{offset}]")
+
+    def input(self, value: Value) -> str:
+        """The name of the input buffer that holds `value`."""
+        if value not in self.inputs:
+            self.use(value.dtype)
+            self.inputs[value] = f"in{len(self.inputs)}"
+        return self.inputs[value]
+
+    def guarded(self, condition: str, then: Callable[[], Expr], otherwise: Expr) -> Expr:
+        """`condition ? then() : otherwise`, where then() is evaluated (and its memory read) only if it holds."""
+        self.use(otherwise.dtype)
+        name = self.fresh()
+        self.line(f"{otherwise.dtype.msl} {name} = {otherwise};")
+        with self.block(f"if ({condition})"):
+            self.line(f"{name} = {then()};")
+        return Expr(name, otherwise.dtype)
+
+    def in_range(self, ix: Ix, lo: int, hi: int) -> str | None:
+        """The condition lo <= ix < hi as text, or None if the range proves it."""
+        self.accesses.add(ix)
+        low, high = ix.range
+        tests = []
+        if low < lo:
+            tests.append(f"{ix} >= {lo}")
+        if high >= hi:
+            tests.append(f"{ix} < {hi}")
+        return " && ".join(tests) if tests else None
+
+    def index_value(self, ix: Ix, dtype: DType) -> Expr:
+        """An index as a number of type `dtype` (iota)."""
+        self.accesses.add(ix)
+        return self.let(dtype, f"{dtype.msl}({ix})")
+
+    def dynamic_index(self, expr: Expr, lo: int, hi: int) -> Ix:
+        """A run-time integer as an index, clamped to [lo, hi] as StableHLO's dynamic ops do."""
+        if lo == hi:
+            return bounded("", lo, hi)
+        low, high = literal(lo, expr.dtype), literal(hi, expr.dtype)
+        wide = expr.code if expr.dtype.bits >= 32 else f"int({expr})"
+        if expr.dtype.bits < 32:
+            low, high = str(lo), str(hi)
+        key = ("index", wide, lo, hi)
+        for scope in reversed(self._scopes):
+            if key in scope:
+                return bounded(scope[key].code, lo, hi)
+        name = self.fresh("d")
+        self.line(f"const int {name} = int(clamp({wide}, {low}, {high}));")
+        self._scopes[-1][key] = Expr(name, expr.dtype)
+        return bounded(name, lo, hi)
+
+    def region(self, region: Region, arguments: list[Expr]) -> list[Expr]:
+        """A region of scalar ops (a reduction's body, a comparator) applied to `arguments`.
+
+        Values are evaluated afresh: the arguments differ from one application to the next.
+        """
+        self._scopes.append({})
+        outer = self.inlined
+        self.inlined = _RegionOps(outer, region)
+        try:
+            for argument, expr in zip(region.args, arguments, strict=True):
+                self._scopes[-1][(argument, ())] = expr
+            return [self.load(output, ()) for output in region.outputs]
+        finally:
+            self.inlined = outer
+            self._scopes.pop()
+
+
+class _RegionOps(Collection[Op]):
+    """The inlined ops of a kernel and those of a region applied inside it."""
+
+    def __init__(self, outer: Collection[Op], region: Region) -> None:
+        self._outer = outer
+        self._inner = set(region.ops)
+
+    def __contains__(self, op: object) -> bool:
+        return op in self._inner or op in self._outer
+
+    def __iter__(self) -> Iterator[Op]:
+        yield from self._inner
+        yield from self._outer
+
+    def __len__(self) -> int:
+        return len(self._inner) + len(self._outer)

@@ -1,0 +1,22 @@
+"""The one exception the compiler raises for a program it cannot compile, with PJRT's error codes."""
+
+from __future__ import annotations
+
+INVALID_ARGUMENT = 3
+UNIMPLEMENTED = 12
+INTERNAL = 13
+
+
+class CompileError(Exception):
+    """A program that cannot be compiled; `code` is a PJRT_Error_Code and reaches JAX with the message."""
+
+    def __init__(self, message: str, code: int = INVALID_ARGUMENT) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def unsupported(what: str, loc: str, advice: str = "") -> CompileError:
+    """An UNIMPLEMENTED error: `what` names the op and its types, `loc` is the user's source line."""
+    where = f"\n  at {loc}" if loc else ""
+    how = f"\n  {advice}" if advice else ""
+    return CompileError(f"pjrt-metal does not support {what}{where}{how}", UNIMPLEMENTED)

@@ -1,0 +1,347 @@
+"""Fusion: which ops share a kernel.
+
+Works on one region, from its last op to its first. An op whose only readers sit in one kernel is evaluated there
+(inlined); an op that several kernels read is written to memory, unless recomputing it is as cheap as reading it. A
+scheduled op (reduce, contraction, ...) heads a kernel of its own and takes in the pointwise ops that follow it, its
+epilogue. What comes out are Groups, control-flow ops and views, in an order that respects their dependencies.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+
+from mlir_lowering.graph import Op, Region, Value, free_values
+from mlir_lowering.kernel import Group
+from mlir_lowering.registry import OPS, OpDef
+from mlir_lowering.schedules import SCHEDULES
+from mlir_lowering.targets import Target
+
+# Most ops one kernel evaluates: keeps kernels readable and compile time linear.
+MAX_OPS = 200
+# Recomputation (additions' worth) that costs about as much as launching one more kernel.
+LAUNCH_WORK = 50_000
+# An inlined chain dearer than this (in additions) is not evaluated in several kernels.
+CHEAP_CHAIN = 6
+
+
+@dataclass
+class View:
+    """`result` is `source`'s memory under another shape."""
+
+    result: Value
+    source: Value
+
+
+Unit = Group | Op | View  # an Op is control flow
+
+
+@dataclass
+class _Draft:
+    """A group under construction."""
+
+    shape: tuple[int, ...]
+    last: int  # position of its last op
+    outputs: list[Value] = field(default_factory=list)
+    ops: dict[Op, float] = field(default_factory=dict)  # how often each inlined op is evaluated
+    aligned: set[Value] = field(default_factory=set)  # values evaluated exactly once an output element
+    inputs: set[Value] = field(default_factory=set)
+    head: Op | None = None
+    siblings: list[Op] = field(default_factory=list)
+    closed: bool = False  # control flow and views take nothing in
+
+
+def is_splat(op: Op) -> bool:
+    """A constant that a kernel writes as a literal rather than reads from memory."""
+    if op.name != "stablehlo.constant":
+        return False
+    array = op.attrs["value"]
+    return bool(array.size <= 1 or all(s == 0 for s in array.strides))
+
+
+def is_stored_constant(op: Op) -> bool:
+    return op.name == "stablehlo.constant" and not is_splat(op)
+
+
+def _evaluation_cost(op: Op, record: OpDef) -> int:
+    return record.cost if record.pointwise else 0
+
+
+class _Fuser:
+    def __init__(self, region: Region, target: Target) -> None:
+        self.region = region
+        self.target = target
+        self.position = {op: i for i, op in enumerate(region.ops)}
+        self.users: dict[Value, list[Op]] = {}
+        for op in region.ops:
+            reads = list(op.operands)
+            for inner in op.regions:
+                reads += free_values(inner)
+            for value in dict.fromkeys(reads):
+                self.users.setdefault(value, []).append(op)
+        self.outputs = set(region.outputs)
+        self.home: dict[Op, list[_Draft]] = {}  # the drafts that evaluate an op
+        self.drafts: list[_Draft] = []
+        self.chain: dict[Op, int] = {}  # arithmetic of an element if everything before is inlined
+        self.leaf_bytes: dict[Op, int] = {}  # bytes read then
+        self._measure_chains()
+
+    def _measure_chains(self) -> None:
+        for op in self.region.ops:
+            record = OPS[op.name]
+            cost, leaves = _evaluation_cost(op, record), 0
+            for operand in op.operands:
+                producer = operand.op
+                inlinable = producer in self.position and (
+                    OPS[producer.name].element is not None and not is_stored_constant(producer)
+                )
+                if inlinable and not self._is_view(producer):
+                    cost += self.chain[producer]
+                    leaves += self.leaf_bytes[producer]
+                else:
+                    leaves += operand.type.bytes
+            if is_splat(op):
+                leaves = 0
+            self.chain[op] = min(cost, 1 << 20)
+            self.leaf_bytes[op] = min(leaves, 1 << 50)
+
+    def _is_view(self, op: Op) -> bool:
+        """A reshape of something that is in memory anyway costs nothing as a view."""
+        if op.name != "stablehlo.reshape":
+            return False
+        producer = op.operands[0].op
+        if producer is None or producer not in self.position:
+            return True
+        record = OPS[producer.name]
+        return record.element is None or is_stored_constant(producer) or self._is_view(producer)
+
+    # Drafts.
+
+    def _new_draft(self, op: Op, shape: tuple[int, ...]) -> _Draft:
+        draft = _Draft(shape, self.position[op])
+        self.drafts.append(draft)
+        return draft
+
+    def _add(self, draft: _Draft, op: Op, evaluations: float) -> None:
+        """Evaluates `op` inside `draft`."""
+        draft.ops[op] = max(evaluations, draft.ops.get(op, 0))
+        draft.inputs.difference_update(op.results)
+        for operand in op.operands:
+            if operand.op not in draft.ops:
+                draft.inputs.add(operand)
+        self.home.setdefault(op, []).append(draft)
+        if op in draft.siblings or op is draft.head or not OPS[op.name].pointwise:
+            return
+        if op.result in draft.aligned:
+            draft.aligned.update(v for v in op.operands if v.shape == draft.shape)
+
+    def _evaluations(self, op: Op, draft: _Draft) -> float | None:
+        """How often `draft` would evaluate an element of op's result; None if it must be in memory."""
+        most = 0.0
+        for user in self.users.get(op.result, ()):
+            if user not in draft.ops:
+                continue
+            if user is draft.head or user in draft.siblings:
+                schedule = SCHEDULES[OPS[user.name].schedule or ""]
+                for i, operand in enumerate(user.operands):
+                    if operand is op.result:
+                        times = schedule.reads(user, i)
+                        if times is None:
+                            return None
+                        most = max(most, times * operand.type.size)
+            else:
+                most = max(most, draft.ops[user])
+        return most
+
+    def _readers(self, op: Op) -> list[_Draft]:
+        found: dict[int, _Draft] = {}
+        for value in op.results:
+            for user in self.users.get(value, ()):
+                for draft in self.home[user]:
+                    found[id(draft)] = draft
+        return list(found.values())
+
+    def _fits(self, draft: _Draft, op: Op) -> bool:
+        inputs = (draft.inputs - set(op.results)) | {
+            v for v in op.operands if v.op not in draft.ops
+        }
+        buffers = len(inputs) + len(draft.outputs) + 2
+        return len(draft.ops) < MAX_OPS and buffers < self.target.max_buffers
+
+    def _reaches(self, sources: list[_Draft], goal: _Draft) -> bool:
+        """Whether anything computed from what `sources` compute is read by `goal`."""
+        seen = {id(d) for d in sources}
+        stack = list(sources)
+        while stack:
+            draft = stack.pop()
+            if draft is goal:
+                return True
+            for value in draft.outputs:
+                for user in self.users.get(value, ()):
+                    if self.position[user] > goal.last:
+                        continue
+                    for following in self.home.get(user, ()):
+                        if id(following) not in seen:
+                            seen.add(id(following))
+                            stack.append(following)
+        return False
+
+    # The decision for each op, last to first.
+
+    def run(self) -> list[Unit]:
+        for op in reversed(self.region.ops):
+            record = OPS[op.name]
+            if is_stored_constant(op):
+                self.home[op] = []
+            elif record.control is not None or self._is_view(op):
+                self._stand_alone(op)
+            elif record.schedule is not None:
+                self._head(op, record)
+            else:
+                self._element(op)
+        return self._ordered()
+
+    def _stand_alone(self, op: Op) -> None:
+        draft = self._new_draft(op, ())
+        draft.closed = True
+        draft.outputs = list(op.results)
+        draft.ops = {op: 1}
+        draft.inputs = set(op.operands)
+        for inner in op.regions:
+            draft.inputs.update(free_values(inner))
+        self.home[op] = [draft]
+
+    def _head(self, op: Op, record: OpDef) -> None:
+        schedule = SCHEDULES[record.schedule or ""]
+        readers = self._readers(op)
+        read = [v for v in op.results if self.users.get(v) or v in self.outputs]
+        if schedule.epilogue and len(readers) == 1 and len(op.results) == 1:
+            (draft,) = readers
+            if (
+                not draft.closed
+                and draft.head is None
+                and op.result in draft.aligned
+                and all(user in draft.ops for user in self.users[op.result])
+                and self._fits(draft, op)
+                and self._epilogue_pays(draft, op)
+            ):
+                draft.head = op
+                if op.result in self.outputs:
+                    draft.outputs.append(op.result)
+                self._add(draft, op, op.result.type.size)
+                return
+        draft = self._new_draft(op, op.results[0].shape)
+        draft.head = op
+        draft.outputs = read or [op.results[0]]
+        draft.aligned = set(op.results)
+        self._add(draft, op, op.results[0].type.size)
+
+    def _epilogue_pays(self, draft: _Draft, op: Op) -> bool:
+        """An epilogue that would re-evaluate an inlined producer beside the head is fine; one with no work is too."""
+        return all(value.type.size == op.result.type.size for value in draft.outputs)
+
+    def _element(self, op: Op) -> None:
+        value = op.result
+        readers = self._readers(op)
+        if not readers and value not in self.outputs:
+            self.home[op] = []  # dead
+            return
+        if is_splat(op) and value not in self.outputs and not any(d.closed for d in readers):
+            needs_memory = [d for d in readers if self._evaluations(op, d) is None]
+            if not needs_memory:
+                for draft in readers:
+                    self._add(draft, op, 0)
+                return
+        evaluations = {id(d): self._evaluations(op, d) for d in readers if not d.closed}
+        inlinable = (
+            value not in self.outputs
+            and len(evaluations) == len(readers)
+            and all(n is not None for n in evaluations.values())
+            and all(self._fits(d, op) for d in readers)
+            and (len(readers) == 1 or self._cheap_to_repeat(op, len(readers)))
+            and all(self._may_repeat(op, evaluations[id(d)] or 0.0) for d in readers)
+        )
+        if inlinable:
+            for draft in readers:
+                self._add(draft, op, evaluations[id(draft)] or 0.0)
+            return
+        joined = self._join(op, readers)
+        if joined is not None:
+            joined.outputs.append(value)
+            self._add(joined, op, value.type.size)
+            return
+        draft = self._new_draft(op, value.shape)
+        draft.outputs = [value]
+        draft.aligned = {value}
+        self._add(draft, op, value.type.size)
+
+    def _cheap_to_repeat(self, op: Op, times: int) -> bool:
+        """Whether evaluating `op` in several kernels costs less than writing and reading it."""
+        return (
+            times <= 4
+            and self.chain[op] <= CHEAP_CHAIN
+            and self.leaf_bytes[op] <= 1.25 * op.result.type.bytes + 4096
+        )
+
+    def _may_repeat(self, op: Op, evaluations: float) -> bool:
+        """Whether evaluating an element more often than once is cheap enough."""
+        extra = (evaluations - op.result.type.size) * max(self.chain[op] - 1, 0)
+        return extra <= LAUNCH_WORK
+
+    def _join(self, op: Op, readers: list[_Draft]) -> _Draft | None:
+        """A draft that evaluates this value once an element anyway, so may as well write it."""
+        for draft in readers:
+            if (
+                draft.closed
+                or op.result not in draft.aligned
+                or op.result.shape != draft.shape
+                or not self._fits(draft, op)
+                or self._evaluations(op, draft) is None
+            ):
+                continue
+            others = [d for d in readers if d is not draft]
+            if not self._reaches(others, draft):
+                return draft
+        return None
+
+    # Result.
+
+    def _ordered(self) -> list[Unit]:
+        """Units in dependency order; among the ready ones, the program's order."""
+        producer: dict[Value, int] = {}
+        for number, draft in enumerate(self.drafts):
+            for value in draft.outputs:
+                producer[value] = number
+        waiting: list[int] = []
+        followers: list[list[int]] = [[] for _ in self.drafts]
+        for number, draft in enumerate(self.drafts):
+            before = {producer[v] for v in draft.inputs if v in producer} - {number}
+            waiting.append(len(before))
+            for b in before:
+                followers[b].append(number)
+        ready = [(d.last, n) for n, d in enumerate(self.drafts) if not waiting[n]]
+        heapq.heapify(ready)
+        units: list[Unit] = []
+        while ready:
+            _, number = heapq.heappop(ready)
+            units.append(self._unit(self.drafts[number]))
+            for following in followers[number]:
+                waiting[following] -= 1
+                if not waiting[following]:
+                    heapq.heappush(ready, (self.drafts[following].last, following))
+        if len(units) != len(self.drafts):
+            raise AssertionError("fusion made kernels that need one another")
+        return units
+
+    def _unit(self, draft: _Draft) -> Unit:
+        if not draft.closed:
+            return Group(draft.outputs, set(draft.ops), draft.head)
+        (op,) = draft.ops
+        if op.name == "stablehlo.reshape":
+            return View(op.result, op.operands[0])
+        return op
+
+
+def fuse(region: Region, target: Target) -> list[Unit]:
+    """The region's kernels, control flow and views in execution order; stored constants are in none of them."""
+    return _Fuser(region, target).run()

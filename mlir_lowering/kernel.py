@@ -1,0 +1,119 @@
+"""Groups (what fusion puts into one kernel) and kernel calls (what a schedule makes of a group)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from mlir_lowering.emit import Emitter
+from mlir_lowering.graph import Op, Value
+from mlir_lowering.program import Kernel, ParamKind
+from mlir_lowering.targets import Target
+
+
+@dataclass
+class Group:
+    """Ops that become one schedule's loop nest.
+
+    `outputs`: the values it must write to memory, all of one shape unless the head says otherwise. `inlined`: ops
+    evaluated inside. `head`: the op whose schedule is the loop nest (its operands may be inlined producers, its
+    results may be consumed by inlined pointwise ops, the epilogue); None for a plain pointwise nest. `siblings`: more
+    heads that share the loop nest.
+    """
+
+    outputs: list[Value]
+    inlined: set[Op]
+    head: Op | None = None
+    siblings: list[Op] = field(default_factory=list)
+
+    def emitter(self, target: Target) -> Emitter:
+        return Emitter(target, self.inlined)
+
+
+@dataclass
+class KernelCall:
+    """One kernel and one launch of it, with values where the Program will have slots.
+
+    `buffers` are in the order of the kernel's buffer parameters. `updates` maps an output that the kernel changes
+    only in part to the value its memory must hold before (scatter, dynamic_update_slice): the buffer plan gives
+    both the same memory or inserts a copy. `same_index`: inputs read only at the very offset that is written, so an
+    output may take their memory. Values that occur in no graph are temporaries of the schedule.
+    """
+
+    kernel: Kernel
+    buffers: list[Value]
+    args: bytes
+    threads: tuple[int, int, int]
+    per_threadgroup: tuple[int, int, int] = (0, 0, 0)
+    updates: dict[Value, Value] = field(default_factory=dict)
+    same_index: frozenset[Value] = frozenset()
+
+
+Schedule = Callable[[Group, Target], list[KernelCall]]
+
+
+@dataclass(frozen=True)
+class ScheduleDef:
+    """A loop nest that an op can head.
+
+    `reads(op, i)`: how often, on average, the nest evaluates an element of operand i if its producer is inlined;
+    None if the operand must be in memory. `epilogue`: pointwise consumers may be evaluated where a result is stored.
+    """
+
+    emit: Schedule
+    reads: Callable[[Op, int], float | None]
+    epilogue: bool = False
+
+_BUILTINS = {
+    ParamKind.THREAD_POSITION_IN_GRID: "uint3 {} [[thread_position_in_grid]]",
+    ParamKind.THREADGROUP_POSITION_IN_GRID: "uint3 {} [[threadgroup_position_in_grid]]",
+    ParamKind.THREAD_POSITION_IN_THREADGROUP: "uint3 {} [[thread_position_in_threadgroup]]",
+    ParamKind.THREAD_INDEX_IN_SIMDGROUP: "uint {} [[thread_index_in_simdgroup]]",
+    ParamKind.SIMDGROUP_INDEX_IN_THREADGROUP: "uint {} [[simdgroup_index_in_threadgroup]]",
+    ParamKind.THREADS_PER_THREADGROUP: "uint3 {} [[threads_per_threadgroup]]",
+    ParamKind.THREADGROUPS_PER_GRID: "uint3 {} [[threadgroups_per_grid]]",
+}
+
+
+def make_kernel(
+    emitter: Emitter,
+    outputs: Sequence[tuple[str, Value]],
+    *,
+    comment: str,
+    restrict: bool = True,
+    args: str | None = None,
+    builtins: Sequence[tuple[ParamKind, str]] = ((ParamKind.THREAD_POSITION_IN_GRID, "tid"),),
+    helpers: str = "",
+) -> Kernel:
+    """The kernel whose body `emitter` holds.
+
+    `outputs`: parameter name and value of each output buffer. `args`: the declaration of the launch's argument
+    bytes, such as "constant uint& n". `comment`: what the kernel computes and how threads map to elements.
+    `restrict`: no output shares memory with an input. `helpers`: functions in front of it; give them a name that starts with NAME, which becomes unique to the kernel.
+    The kernel's name is a hash of all its text, so equal kernels are one.
+    """
+    pointer = "* __restrict" if restrict else "*"
+    params: list[ParamKind] = []
+    texts: list[str] = []
+
+    def buffer(text: str, kind: ParamKind) -> None:
+        texts.append(f"{text} [[buffer({len(params)})]]")
+        params.append(kind)
+
+    for value, name in emitter.inputs.items():
+        buffer(f"device const {value.dtype.msl}{pointer} {name}", ParamKind.INPUT)
+    for name, value in outputs:
+        emitter.use(value.dtype)
+        buffer(f"device {value.dtype.msl}{pointer} {name}", ParamKind.OUTPUT)
+    if args is not None:
+        buffer(args, ParamKind.ARGS)
+    for kind, name in builtins:
+        texts.append(_BUILTINS[kind].format(name))
+        params.append(kind)
+
+    signature = ",\n    ".join(texts)
+    body = "\n".join(emitter.lines)
+    text = f"// {comment}\n{helpers}kernel void NAME(\n    {signature}) {{\n{body}\n}}\n"
+    name = "k_" + hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+    return Kernel(name, text.replace("NAME", name), tuple(params), emitter.on_host)

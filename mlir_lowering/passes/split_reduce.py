@@ -1,0 +1,91 @@
+"""Splits a large reduction to few elements into two stages, so that every thread has work.
+
+reduce(x: 64x8x8x32, dims 0,1,2) becomes reduce(reshape(x): 16x4x8x8x32, dims 1,2,3) and reduce(16x32, dim 0). The
+pieces depend on shapes and the kind of target alone, so results do not depend on how many threads there are.
+"""
+
+from __future__ import annotations
+
+import math
+
+from mlir_lowering.graph import Graph, Op, Region, TensorType
+from mlir_lowering.schedules.reduce import COLUMNS, WORK, monoid_of
+from mlir_lowering.targets import Target
+
+# Most pieces, and how many threads must be missing before splitting pays.
+MAX_PIECES = 16
+
+
+def run(graph: Graph, target: Target) -> None:
+    """Rewrites reductions in the graph and in every region of control flow."""
+    _rewrite(graph)
+    for op in graph.walk():
+        if op.name in ("stablehlo.while", "stablehlo.case", "stablehlo.if"):
+            for region in op.regions:
+                _rewrite(region)
+
+
+def _rewrite(region: Region) -> None:
+    if not any(op.name == "stablehlo.reduce" for op in region.ops):
+        return
+    ops: list[Op] = []
+    for op in region.ops:
+        if op.name == "stablehlo.reduce" and len(op.operands) == 2 and monoid_of(op):
+            pieces, dimension = _pieces(op)
+            if pieces > 1:
+                ops += _split(op, pieces, dimension)
+                continue
+        ops.append(op)
+    region.ops = ops
+
+
+def _pieces(op: Op) -> tuple[int, int]:
+    """How many pieces, and of which dimension (the outermost reduced one that divides)."""
+    shape = op.operands[0].shape
+    dims = sorted(op.attrs["dimensions"])
+    if not dims or not math.prod(shape):
+        return 1, 0
+    last_kept = dims[-1] != len(shape) - 1
+    kept = op.result.type.size
+    threads = -(-kept // COLUMNS) if last_kept else kept
+    wanted = min(MAX_PIECES, math.prod(shape) // WORK)
+    if threads >= MAX_PIECES // 2 or wanted < 2:
+        return 1, 0
+    for d in dims:
+        # A piece of the only, innermost dimension must stay long enough for vectors.
+        limit = wanted if d != len(shape) - 1 else min(wanted, shape[d] // 1024)
+        pieces = next((p for p in range(limit, 1, -1) if shape[d] % p == 0), 1)
+        if pieces > 1:
+            return pieces, d
+    return 1, 0
+
+
+def _split(op: Op, pieces: int, dimension: int) -> list[Op]:
+    x, init = op.operands
+    shape = x.shape
+    dims = sorted(op.attrs["dimensions"])
+    inner = (*shape[:dimension], pieces, shape[dimension] // pieces, *shape[dimension + 1 :])
+    reshape = Op("stablehlo.reshape", [x], [TensorType(inner, x.dtype)], loc=op.loc)
+    first_dims = tuple(d + (d >= dimension) for d in dims)
+    kept_before = sum(1 for d in range(dimension) if d not in dims)
+    partial = tuple(n for d, n in enumerate(inner) if d not in first_dims)
+    first = Op(
+        "stablehlo.reduce",
+        [reshape.result, init],
+        [TensorType(partial, op.result.dtype)],
+        {"dimensions": first_dims},
+        op.regions,
+        op.loc,
+    )
+    second = Op(
+        "stablehlo.reduce",
+        [first.result, init],
+        [op.result.type],
+        {"dimensions": (kept_before,)},
+        op.regions,
+        op.loc,
+    )
+    # The last op takes over the old op's result, so that no reader changes.
+    second.results = op.results
+    op.results[0].op = second
+    return [reshape, first, second]

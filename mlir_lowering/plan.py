@@ -1,0 +1,443 @@
+"""The buffer plan: where each value lives, and the copies that are left.
+
+First every place where a value must move to other memory gets a copy: before a kernel that updates an array in
+part, into and around a loop's carried values, out of a branch, into the program's outputs. Then copies are
+coalesced: source and destination become one storage when neither is written while the other is still needed.
+Each storage ends as a parameter, an output, a constant or a range of one arena.
+
+Time is a clock that ticks once a node, nested sequences in line. What a loop reads from outside lives to the loop's
+end. A loop's carried value is live from its initial copy to the body's last read of it, and again from the copy at
+the body's end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mlir_lowering.fusion import View
+from mlir_lowering.graph import Graph, Value
+from mlir_lowering.kernel import KernelCall
+from mlir_lowering.program import (
+    Case,
+    Copy,
+    HostCall,
+    Kernel,
+    Launch,
+    ParamKind,
+    Slot,
+    SlotKind,
+    Step,
+    While,
+)
+from mlir_lowering.sequence import CaseNode, HostCallNode, Node, Sequence, WhileNode
+
+# Arena offsets are multiples of this: a cache line, a vector, and Metal's buffer offset alignment.
+ALIGNMENT = 256
+FOREVER = 1 << 60
+
+
+@dataclass(eq=False)
+class _Storage:
+    bytes: int
+    kind: SlotKind = SlotKind.ARENA
+    index: int = 0
+    offset: int = 0
+    slot: int = -1
+    # Inclusive spans of ticks from a write to the last read of what was written.
+    live: list[tuple[int, int]] = field(default_factory=list)
+    reads: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)  # tick, enclosing loops
+    writes: list[int] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class _CopyNode:
+    source: Value
+    destination: Value
+
+
+@dataclass
+class _Loop:
+    start: int
+    end: int = 0
+
+
+
+
+@dataclass
+class BufferPlan:
+    """Slots, the steps that name them, and which parameters outputs may take over (parameter: output)."""
+
+    slots: list[Slot] = field(default_factory=list)
+    kernels: list[Kernel] = field(default_factory=list)
+    constants: list[bytes] = field(default_factory=list)
+    arena_bytes: int = 0
+    body: tuple[Step, ...] = ()
+    aliases: dict[int, int] = field(default_factory=dict)
+
+
+def call_inputs(call: KernelCall) -> Iterator[Value]:
+    return (v for v, kind in _buffers(call) if kind is ParamKind.INPUT)
+
+
+def call_outputs(call: KernelCall) -> Iterator[Value]:
+    return (v for v, kind in _buffers(call) if kind is ParamKind.OUTPUT)
+
+
+def _buffers(call: KernelCall) -> Iterator[tuple[Value, ParamKind]]:
+    kinds = (k for k in call.kernel.params if k in (ParamKind.INPUT, ParamKind.OUTPUT))
+    return zip(call.buffers, kinds, strict=True)
+
+
+class _Planner:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.result = BufferPlan()
+        self.of: dict[Value, _Storage] = {}
+        self.merged: dict[_Storage, _Storage] = {}
+        self.node_at: list[_PlanNode | None] = []
+        self.copies: list[tuple[int, _CopyNode]] = []
+        self.loops: list[_Loop] = []
+        self.loop_stack: tuple[int, ...] = ()
+        # Carried storages: the loop, the tick of the copy at the body's end (-1: carried unchanged).
+        self.carried: dict[_Storage, tuple[int, int]] = {}
+        self.constant_numbers: dict[bytes, int] = {}
+        self.kernel_numbers: dict[str, int] = {}
+
+    # Storages.
+
+    def storage(self, value: Value) -> _Storage:
+        if value not in self.of:
+            self.new(value)
+        return self.root(self.of[value])
+
+    def root(self, storage: _Storage) -> _Storage:
+        while storage in self.merged:
+            storage = self.merged[storage]
+        return storage
+
+    def new(self, value: Value, kind: SlotKind = SlotKind.ARENA, index: int = 0) -> _Storage:
+        storage = self.of[value] = _Storage(value.type.bytes, kind, index)
+        return storage
+
+    def constant(self, value: Value) -> None:
+        assert value.op is not None
+        data = np.ascontiguousarray(value.op.attrs["value"]).tobytes()
+        number = self.constant_numbers.setdefault(data, len(self.result.constants))
+        if number == len(self.result.constants):
+            self.result.constants.append(data)
+        self.new(value, SlotKind.CONSTANT, number)
+
+    # First walk: copies where needed, ticks, reads and writes.
+
+    def tick(self, node: _PlanNode | None) -> int:
+        self.node_at.append(node)
+        return len(self.node_at) - 1
+
+    def read(self, value: Value, at: int) -> None:
+        self.storage(value).reads.append((at, self.loop_stack))
+
+    def write(self, value: Value, at: int) -> None:
+        self.storage(value).writes.append(at)
+
+    def copy(self, source: Value, destination: Value) -> _CopyNode:
+        node = _CopyNode(source, destination)
+        at = self.tick(node)
+        self.read(source, at)
+        self.write(destination, at)
+        self.copies.append((at, node))
+        return node
+
+    def walk(self, sequence: Sequence) -> list[_PlanNode]:
+        """Places the sequence on the clock; returns its nodes with the copies among them."""
+        for value in sequence.constants:
+            self.constant(value)
+        nodes: list[_PlanNode] = []
+        for node in sequence.nodes:
+            match node:
+                case View():
+                    self.of[node.result] = self.storage(node.source)
+                case KernelCall():
+                    for output, before in node.updates.items():
+                        nodes.append(self.copy(before, output))
+                    at = self.tick(node)
+                    for value in call_inputs(node):
+                        self.read(value, at)
+                    for value in call_outputs(node):
+                        self.write(value, at)
+                    nodes.append(node)
+                case WhileNode():
+                    nodes += self.walk_while(node)
+                case CaseNode():
+                    at = self.tick(None)
+                    self.read(node.index, at)
+                    for value in node.op.results:
+                        self.new(value)
+                    branches = []
+                    for branch in node.branches:
+                        steps = self.walk(branch)
+                        for source, result in zip(branch.outputs, node.op.results, strict=True):
+                            steps.append(self.copy(source, result))
+                        branches.append(steps)
+                    nodes.append(_PlannedCase(node.index, branches))
+                case HostCallNode():
+                    at = self.tick(node)
+                    for value in node.op.operands:
+                        self.read(value, at)
+                    for value in node.op.results:
+                        self.write(value, at)
+                    nodes.append(node)
+        return nodes
+
+    def walk_while(self, node: WhileNode) -> list[_PlanNode]:
+        results = node.op.results
+        before: list[_PlanNode] = [
+            self.copy(v, r) for v, r in zip(node.op.operands, results, strict=True)
+        ]
+        for args in (node.condition.args, node.body.args):
+            for arg, result in zip(args, results, strict=True):
+                self.of[arg] = self.storage(result)
+        number = len(self.loops)
+        self.loops.append(_Loop(self.tick(None)))
+        self.loop_stack += (number,)
+        condition = self.walk(node.condition)
+        (predicate,) = node.condition.outputs
+        self.read(predicate, self.tick(None))
+        body = self.walk(node.body)
+        changed = [
+            (source, result)
+            for source, result in zip(node.body.outputs, results, strict=True)
+            if self.storage(source) is not self.storage(result)
+        ]
+        # A next value that is another carried value's present one must be saved before that is overwritten.
+        cells = {self.storage(result) for result in results}
+        for i, (source, result) in enumerate(changed):
+            if self.storage(source) in cells:
+                saved = Value(source.type)
+                body.append(self.copy(source, saved))
+                changed[i] = (saved, result)
+        ends = {}
+        for source, result in changed:
+            body.append(self.copy(source, result))
+            ends[self.storage(result)] = len(self.node_at) - 1
+        for cell in cells:
+            self.carried[cell] = (number, ends.get(cell, -1))
+        self.loop_stack = self.loop_stack[:-1]
+        self.loops[number].end = self.tick(None)
+        return [*before, _PlannedWhile(predicate, condition, body, node.trip_count)]
+
+    # Lifetimes.
+
+    def set_lifetimes(self) -> None:
+        for storage in dict.fromkeys(self.root(s) for s in self.of.values()):
+            start = min(storage.writes, default=-1)
+            if storage.kind in (SlotKind.PARAMETER, SlotKind.CONSTANT):
+                start = -1
+            number, end_copy = self.carried.get(storage, (-1, -1))
+            reads = [self.extended(start, tick, loops, number) for tick, loops in storage.reads]
+            if storage.kind is SlotKind.OUTPUT:
+                reads.append(FOREVER)
+            last = max(reads, default=start)
+            if number < 0:
+                storage.live = [(start, max(start, last))]
+                continue
+            loop = self.loops[number]
+            last = max(last, loop.end)
+            if end_copy < 0:
+                storage.live = [(start, last)]
+            else:
+                inside = [r for r in reads if r < end_copy]
+                storage.live = [(start, max(inside, default=loop.start)), (end_copy, last)]
+
+    def extended(self, start: int, tick: int, loops: tuple[int, ...], own: int) -> int:
+        """When a read at `tick` last happens: what is from outside a loop is read in its last iteration too.
+
+        `own`: the loop that carries the storage, which rewrites it for each iteration.
+        """
+        for number in loops:
+            if number != own and start < self.loops[number].start:
+                return max(tick, self.loops[number].end)
+        return tick
+
+    # Coalescing.
+
+    def coalesce(self) -> None:
+        for at, copy in self.copies:
+            self.try_unite(self.storage(copy.source), self.storage(copy.destination), at)
+        for at, node in enumerate(self.node_at):
+            if isinstance(node, KernelCall) and node.same_index:
+                for output in call_outputs(node):
+                    for value in node.same_index:
+                        if self.try_unite(self.storage(value), self.storage(output), at):
+                            break
+
+    def try_unite(self, source: _Storage, destination: _Storage, at: int) -> bool:
+        kinds = {source.kind, destination.kind}
+        if source is destination or source.bytes != destination.bytes:
+            return False
+        if SlotKind.ARENA not in kinds or kinds & {SlotKind.PARAMETER, SlotKind.CONSTANT}:
+            return False
+        if self.interfere(source, destination):
+            return False
+        keep, gone = (
+            (destination, source) if source.kind is SlotKind.ARENA else (source, destination)
+        )
+        keep.live += gone.live
+        keep.reads += gone.reads
+        self.merged[gone] = keep
+        return True
+
+    def interfere(self, a: _Storage, b: _Storage) -> bool:
+        for a0, a1 in a.live:
+            for b0, b1 in b.live:
+                if a0 == b0 or (a0 < b1 and b0 < a1):
+                    return True
+                if a1 == b0 and not self.in_place(b0, a, b):
+                    return True
+                if b1 == a0 and not self.in_place(a0, b, a):
+                    return True
+        return False
+
+    def in_place(self, tick: int, old: _Storage, new: _Storage) -> bool:
+        """Whether the node at `tick` may write `new` over the `old` that it reads."""
+        node = self.node_at[tick]
+        if old.bytes != new.bytes:
+            return False
+        if isinstance(node, KernelCall):
+            return all(
+                value in node.same_index
+                for value in call_inputs(node)
+                if self.storage(value) is old
+            )
+        return isinstance(node, _CopyNode)
+
+    def find_aliases(self) -> None:
+        """Which donated parameters' memory the outputs may take: all reads come before the first write."""
+        outputs = {}
+        for storage in dict.fromkeys(self.root(s) for s in self.of.values()):
+            if storage.kind is SlotKind.OUTPUT:
+                outputs[storage.index] = storage
+        for number, (arg, info) in enumerate(
+            zip(self.graph.args, self.graph.arguments, strict=True)
+        ):
+            output = outputs.get(info.alias)
+            parameter = self.storage(arg)
+            if output is None or output.bytes != parameter.bytes:
+                continue
+            if not self.interfere(parameter, output):
+                self.result.aliases[number] = info.alias
+
+    # Memory.
+
+    def allocate(self) -> None:
+        """First fit over free ranges, in order of first write."""
+        spans = []
+        for storage in dict.fromkeys(self.root(s) for s in self.of.values()):
+            if storage.kind is SlotKind.ARENA and storage.bytes:
+                first = min(a for a, _ in storage.live)
+                last = max(b for _, b in storage.live)
+                spans.append((first, last, storage))
+        spans.sort(key=lambda s: (s[0], -s[2].bytes))
+        active: list[tuple[int, int, int]] = []  # offset, end, last tick; by offset
+        for first, last, storage in spans:
+            active = [span for span in active if span[2] >= first]
+            size = -(-storage.bytes // ALIGNMENT) * ALIGNMENT
+            offset, at = 0, 0
+            for at, (begin, end, _) in enumerate(active):
+                if begin - offset >= size:
+                    break
+                offset = end
+            else:
+                at = len(active)
+            active.insert(at, (offset, offset + size, last))
+            storage.offset = offset
+            self.result.arena_bytes = max(self.result.arena_bytes, offset + size)
+
+    # Second walk: steps.
+
+    def slot(self, value: Value) -> int:
+        storage = self.storage(value)
+        if storage.slot < 0:
+            storage.slot = len(self.result.slots)
+            self.result.slots.append(
+                Slot(storage.kind, storage.index, storage.offset, storage.bytes)
+            )
+        return storage.slot
+
+    def steps(self, nodes: list[_PlanNode]) -> tuple[Step, ...]:
+        steps: list[Step] = []
+        for node in nodes:
+            match node:
+                case _CopyNode():
+                    if self.storage(node.source) is not self.storage(node.destination):
+                        if node.source.type.bytes:
+                            steps.append(Copy(self.slot(node.source), self.slot(node.destination)))
+                case KernelCall():
+                    steps.append(
+                        Launch(
+                            self.kernel_number(node.kernel),
+                            tuple(self.slot(v) for v in node.buffers),
+                            node.args,
+                            node.threads,
+                            node.per_threadgroup,
+                        )
+                    )
+                case _PlannedWhile():
+                    condition, body = self.steps(node.condition), self.steps(node.body)
+                    steps.append(While(self.slot(node.predicate), condition, body, node.trip_count))
+                case _PlannedCase():
+                    branches = tuple(self.steps(b) for b in node.branches)
+                    steps.append(Case(self.slot(node.index), branches))
+                case HostCallNode():
+                    op = node.op
+                    steps.append(
+                        HostCall(
+                            op.attrs["call_target_name"],
+                            tuple(self.slot(v) for v in op.operands),
+                            tuple(self.slot(v) for v in op.results),
+                        )
+                    )
+        return tuple(steps)
+
+    def kernel_number(self, kernel: Kernel) -> int:
+        number = self.kernel_numbers.setdefault(kernel.name, len(self.result.kernels))
+        if number == len(self.result.kernels):
+            self.result.kernels.append(kernel)
+        return number
+
+
+@dataclass
+class _PlannedWhile:
+    predicate: Value
+    condition: list[_PlanNode]
+    body: list[_PlanNode]
+    trip_count: int
+
+
+@dataclass
+class _PlannedCase:
+    index: Value
+    branches: list[list[_PlanNode]]
+
+
+_PlanNode = Node | _CopyNode | _PlannedWhile | _PlannedCase
+
+
+def plan(graph: Graph, sequence: Sequence) -> BufferPlan:
+    """Plans memory for a whole program and turns its nodes into steps."""
+    planner = _Planner(graph)
+    for number, arg in enumerate(graph.args):
+        planner.new(arg, SlotKind.PARAMETER, number)
+    nodes = planner.walk(sequence)
+    for number, value in enumerate(sequence.outputs):
+        result = Value(value.type)
+        planner.new(result, SlotKind.OUTPUT, number)
+        nodes.append(planner.copy(value, result))
+    planner.set_lifetimes()
+    planner.coalesce()
+    planner.find_aliases()
+    planner.allocate()
+    planner.result.body = planner.steps(nodes)
+    return planner.result

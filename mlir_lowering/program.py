@@ -1,0 +1,229 @@
+"""The Program: what the compiler makes and the runtime executes, as plain data and as bytes.
+
+Format (all little-endian; csrc/runtime/program.cc reads it and verifies every bound):
+
+    header   magic b"PJMP", u32 version (=1), u64 size of the payload, u64 CRC-32 (zlib's) of the payload
+    payload  str name, str target, str fingerprint,
+             u32 num_replicas, u32 num_partitions,
+             vec<tensor> parameters, vec<tensor> outputs,
+             str preamble, vec<kernel> kernels, vec<bytes> constants, vec<slot> slots, u64 arena_bytes,
+             sequence body, f64 flops, f64 transcendentals, f64 bytes_accessed, str text
+    str, bytes  u64 length, then that many bytes
+    vec<T>      u32 count, then T's
+    tensor      u8 dtype, vec<i64> dims, vec<i64> minor_to_major, str memory_kind, i32 alias, u8 donated
+    kernel      str name, str source, vec<u8> params, u8 on_host
+    slot        u8 kind, u32 index, u64 offset, u64 bytes
+    sequence    vec<step>
+    step        u8 kind, then
+      launch    u32 kernel, vec<u32> slots, bytes args, u32 threads[3], u32 per_threadgroup[3]
+      copy      u32 source, u32 destination                          (slots of equal size)
+      while     u32 predicate slot, sequence condition, sequence body, i64 trip_count (-1: unknown)
+      case      u32 index slot, vec<sequence> branches
+      hostcall  str target, vec<u32> operands, vec<u32> results, bytes attributes
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+import zlib
+from dataclasses import dataclass, field
+
+MAGIC = b"PJMP"
+VERSION = 1
+
+
+class ParamKind(enum.IntEnum):
+    """Where a kernel parameter comes from (csrc/runtime/device.h has the same list)."""
+
+    INPUT = 0
+    OUTPUT = 1
+    ARGS = 2
+    THREAD_POSITION_IN_GRID = 3
+    THREADGROUP_POSITION_IN_GRID = 4
+    THREAD_POSITION_IN_THREADGROUP = 5
+    THREAD_INDEX_IN_SIMDGROUP = 6
+    SIMDGROUP_INDEX_IN_THREADGROUP = 7
+    THREADS_PER_THREADGROUP = 8
+    THREADGROUPS_PER_GRID = 9
+
+
+class SlotKind(enum.IntEnum):
+    PARAMETER = 0
+    OUTPUT = 1
+    CONSTANT = 2
+    ARENA = 3
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    dtype: int  # PJRT_Buffer_Type
+    dims: tuple[int, ...]
+    minor_to_major: tuple[int, ...]
+    memory_kind: str = "device"
+    alias: int = -1
+    donated: bool = False
+
+
+@dataclass(frozen=True)
+class Kernel:
+    name: str
+    source: str
+    params: tuple[ParamKind, ...]
+    on_host: bool = False
+
+
+@dataclass(frozen=True)
+class Slot:
+    kind: SlotKind
+    index: int
+    offset: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Launch:
+    kernel: int
+    slots: tuple[int, ...]
+    args: bytes
+    threads: tuple[int, int, int]
+    per_threadgroup: tuple[int, int, int] = (0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Copy:
+    source: int
+    destination: int
+
+
+@dataclass(frozen=True)
+class While:
+    predicate: int
+    condition: tuple[Step, ...]
+    body: tuple[Step, ...]
+    trip_count: int = -1
+
+
+@dataclass(frozen=True)
+class Case:
+    index: int
+    branches: tuple[tuple[Step, ...], ...]
+
+
+@dataclass(frozen=True)
+class HostCall:
+    target: str
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    attributes: bytes = b""
+
+
+Step = Launch | Copy | While | Case | HostCall
+
+
+@dataclass
+class Program:
+    name: str
+    target: str
+    fingerprint: str
+    parameters: list[TensorInfo]
+    outputs: list[TensorInfo]
+    preamble: str = ""  # MSL in front of the kernels in every compilation unit
+    kernels: list[Kernel] = field(default_factory=list)
+    constants: list[bytes] = field(default_factory=list)
+    slots: list[Slot] = field(default_factory=list)
+    arena_bytes: int = 0
+    body: tuple[Step, ...] = ()
+    flops: float = 0.0
+    transcendentals: float = 0.0
+    bytes_accessed: float = 0.0
+    num_replicas: int = 1
+    num_partitions: int = 1
+    text: str = ""
+
+
+class _Writer:
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+
+    def pack(self, layout: str, *values: float) -> None:
+        self.parts.append(struct.pack("<" + layout, *values))
+
+    def blob(self, data: bytes) -> None:
+        self.pack("Q", len(data))
+        self.parts.append(data)
+
+    def text(self, text: str) -> None:
+        self.blob(text.encode())
+
+    def vector(self, layout: str, values: tuple[int, ...]) -> None:
+        self.pack(f"I{len(values)}{layout}", len(values), *values)
+
+    def tensor(self, tensor: TensorInfo) -> None:
+        self.pack("B", tensor.dtype)
+        self.vector("q", tensor.dims)
+        self.vector("q", tensor.minor_to_major)
+        self.text(tensor.memory_kind)
+        self.pack("iB", tensor.alias, tensor.donated)
+
+    def sequence(self, steps: tuple[Step, ...]) -> None:
+        self.pack("I", len(steps))
+        for step in steps:
+            self.step(step)
+
+    def step(self, step: Step) -> None:
+        match step:
+            case Launch():
+                self.pack("BI", 0, step.kernel)
+                self.vector("I", step.slots)
+                self.blob(step.args)
+                self.pack("6I", *step.threads, *step.per_threadgroup)
+            case Copy():
+                self.pack("BII", 1, step.source, step.destination)
+            case While():
+                self.pack("BI", 2, step.predicate)
+                self.sequence(step.condition)
+                self.sequence(step.body)
+                self.pack("q", step.trip_count)
+            case Case():
+                self.pack("BII", 3, step.index, len(step.branches))
+                for branch in step.branches:
+                    self.sequence(branch)
+            case HostCall():
+                self.pack("B", 4)
+                self.text(step.target)
+                self.vector("I", step.operands)
+                self.vector("I", step.results)
+                self.blob(step.attributes)
+
+
+def serialize(program: Program) -> bytes:
+    """The Program's bytes, in the format described at the top of this module."""
+    writer = _Writer()
+    writer.text(program.name)
+    writer.text(program.target)
+    writer.text(program.fingerprint)
+    writer.pack("II", program.num_replicas, program.num_partitions)
+    for tensors in (program.parameters, program.outputs):
+        writer.pack("I", len(tensors))
+        for tensor in tensors:
+            writer.tensor(tensor)
+    writer.text(program.preamble)
+    writer.pack("I", len(program.kernels))
+    for kernel in program.kernels:
+        writer.text(kernel.name)
+        writer.text(kernel.source)
+        writer.vector("B", kernel.params)
+        writer.pack("B", kernel.on_host)
+    writer.pack("I", len(program.constants))
+    for constant in program.constants:
+        writer.blob(constant)
+    writer.pack("I", len(program.slots))
+    for slot in program.slots:
+        writer.pack("BIQQ", slot.kind, slot.index, slot.offset, slot.bytes)
+    writer.pack("Q", program.arena_bytes)
+    writer.sequence(program.body)
+    writer.pack("ddd", program.flops, program.transcendentals, program.bytes_accessed)
+    writer.text(program.text)
+    payload = b"".join(writer.parts)
+    return MAGIC + struct.pack("<IQQ", VERSION, len(payload), zlib.crc32(payload)) + payload

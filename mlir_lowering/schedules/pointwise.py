@@ -1,0 +1,179 @@
+"""The pointwise schedule: every output element is computed on its own.
+
+Loops that every access walks as one are merged: an elementwise chain over contiguous arrays becomes one loop
+whose length is a launch argument, so that the same kernel serves every shape. Otherwise rows (the outer loops) are
+dealt to threads and the innermost loop is left for the compiler to vectorize.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Sequence
+
+from mlir_lowering.emit import Emitter
+from mlir_lowering.graph import Value
+from mlir_lowering.index import ZERO, Index, Ix, delinearize, linearize, variable
+from mlir_lowering.kernel import Group, KernelCall, make_kernel
+from mlir_lowering.targets import Target
+
+# Elements a software thread computes: long enough that a dispatch costs little, short enough to share out.
+STRIP = 16384
+# An innermost loop shorter than this is merged with its neighbours although that costs divisions.
+SHORT_LOOP = 8
+
+
+def merged_extents(shape: Sequence[int], starts: Sequence[int]) -> list[int]:
+    """The lengths of the loops that start at dimensions `starts`."""
+    return [math.prod(shape[s:e]) for s, e in zip(starts, [*starts[1:], len(shape)], strict=True)]
+
+
+def loop_index(shape: Sequence[int], starts: Sequence[int], variables: Sequence[Ix]) -> Index:
+    """The index of an array of `shape` whose dimensions starts[i] up to starts[i+1] are walked by variables[i]."""
+    index: list[Ix] = []
+    for i, (start, var) in enumerate(zip(starts, variables, strict=True)):
+        end = starts[i + 1] if i + 1 < len(starts) else len(shape)
+        index.extend(delinearize(var, shape[start:end]))
+    return tuple(index)
+
+
+def merge_loops(
+    shape: Sequence[int],
+    visit: Callable[[Index], set[Ix]],
+    apart: Callable[[int], bool] = lambda d: False,
+) -> list[int]:
+    """Where the merged loops over `shape` start: adjacent dimensions that every access walks as one are merged.
+
+    `visit` evaluates the loop body at an index and returns every index expression it depends on. `apart(d)`:
+    dimension d must not merge with the one before it.
+    """
+    names = [f"v{d}" for d in range(len(shape))]
+    accesses = visit(tuple(variable(n, e) for n, e in zip(names, shape, strict=True)))
+
+    def walks_as_one(access: Ix, outer: str, inner: str, extent: int) -> bool:
+        a, b = access.coefficient(outer), access.coefficient(inner)
+        return a is not None and b is not None and a == b * extent
+
+    starts: list[int] = []
+    for d, extent in enumerate(shape):
+        if starts and not apart(d):
+            # A dimension of one element has no variable; what counts is the nearest outer one that has.
+            outer = next((o for o in range(d - 1, starts[-1] - 1, -1) if shape[o] > 1), None)
+            if extent == 1 or outer is None:
+                continue
+            if all(walks_as_one(a, names[outer], names[d], extent) for a in accesses):
+                continue
+        starts.append(d)
+    return starts
+
+
+def emit(
+    group: Group, target: Target, prepare: Callable[[Emitter], None] = lambda emitter: None
+) -> list[KernelCall]:
+    """One kernel for outputs that all have one shape.
+
+    `prepare` may bind a head's result: a head whose elements are computed on their own needs no other nest.
+    """
+    shape = group.outputs[0].shape
+
+    def new_emitter() -> Emitter:
+        emitter = group.emitter(target)
+        prepare(emitter)
+        return emitter
+
+    def visit(index: Index) -> set[Ix]:
+        probe = new_emitter()
+        for value in group.outputs:
+            probe.load(value, index)
+        return probe.accesses | {linearize(index, shape)}
+
+    emitter = new_emitter()
+    if not shape:
+        store(emitter, group.outputs, (), ZERO)
+        return [_call(emitter, group, "One thread computes a scalar.", 1, ZERO)]
+    starts = merge_loops(shape, visit)
+    extents = merged_extents(shape, starts)
+    if len(starts) == 1 or extents[-1] < SHORT_LOOP:
+        return [_flat(group, emitter, starts, extents)]
+    return [_rows(group, emitter, starts, extents)]
+
+
+def store(emitter: Emitter, values: list[Value], index: Index, offset: Ix) -> None:
+    """Computes every output at `index`, then writes them at `offset` (outputs may share memory with inputs)."""
+    exprs = [emitter.load(value, index) for value in values]
+    for i, expr in enumerate(exprs):
+        emitter.line(f"out{i}[{offset}] = {expr};")
+
+
+def _flat(group: Group, emitter: Emitter, starts: list[int], extents: list[int]) -> KernelCall:
+    shape = group.outputs[0].shape
+    size = math.prod(shape)
+    i = variable("i", size)
+    variables = [i] if len(starts) == 1 else delinearize(i, extents)
+    emitter.line(f"const int begin = int(tid.x) * {STRIP};")
+    emitter.line(f"const int end = min(begin + {STRIP}, n);")
+    emitter.line("PJRT_INDEPENDENT")
+    with emitter.block("for (int i = begin; i < end; ++i)"):
+        store(emitter, group.outputs, loop_index(shape, starts, variables), i)
+    comment = f"Pointwise over n elements; thread t computes elements {STRIP}*t up to {STRIP}*(t+1)."
+    return _call(emitter, group, comment, -(-size // STRIP), i, size)
+
+
+def _rows(group: Group, emitter: Emitter, starts: list[int], extents: list[int]) -> KernelCall:
+    shape = group.outputs[0].shape
+    inner = extents[-1]
+    rows = math.prod(extents[:-1])
+    chunks = -(-inner // STRIP)
+    rows_each = max(1, STRIP // inner)
+    strips = -(-rows // rows_each)
+
+    emitter.line(f"const int strip = int(tid.x){f' / {chunks}' if chunks > 1 else ''};")
+    bounds = f"0; j < {inner}"
+    if chunks > 1:
+        emitter.line(f"const int begin = int(tid.x) % {chunks} * {STRIP};")
+        emitter.line(f"const int end = min(begin + {STRIP}, {inner});")
+        bounds = "begin; j < end"
+    with emitter.block(
+        f"for (int r = strip * {rows_each}; r < min((strip + 1) * {rows_each}, {rows}); ++r)"
+    ):
+        row = name_indices(emitter, delinearize(variable("r", rows), extents[:-1]), extents)
+        j = variable("j", inner)
+        emitter.line("PJRT_INDEPENDENT")
+        with emitter.block(f"for (int j = {bounds}; ++j)"):
+            offset = linearize((*row, j), extents)
+            store(emitter, group.outputs, loop_index(shape, starts, [*row, j]), offset)
+    comment = f"Pointwise over {rows} rows of {inner}: a thread computes {rows_each} rows" + (
+        f", {STRIP} elements of each." if chunks > 1 else "."
+    )
+    return _call(emitter, group, comment, strips * chunks, offset)
+
+
+def name_indices(emitter: Emitter, indices: Index, extents: Sequence[int]) -> Index:
+    """Indices with divisions become variables, so that the division is done once."""
+    named: list[Ix] = []
+    for ix, extent in zip(indices, extents, strict=False):
+        if ix.has_division:
+            name = emitter.fresh("r")
+            emitter.line(f"const int {name} = {ix};")
+            ix = variable(name, extent)
+        named.append(ix)
+    return tuple(named)
+
+
+def _call(
+    emitter: Emitter, group: Group, comment: str, threads: int, offset: Ix, n: int | None = None
+) -> KernelCall:
+    kernel = make_kernel(
+        emitter,
+        [(f"out{i}", value) for i, value in enumerate(group.outputs)],
+        comment=comment,
+        restrict=False,
+        args=None if n is None else "constant int& n",
+    )
+    return KernelCall(
+        kernel,
+        [*emitter.inputs, *group.outputs],
+        b"" if n is None else struct.pack("<i", n),
+        (threads, 1, 1),
+        same_index=frozenset(v for v, reads in emitter.reads.items() if reads == {offset}),
+    )

@@ -1,0 +1,97 @@
+"""Lowered control flow: what a region becomes before memory is planned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mlir_lowering.fusion import View, fuse, is_stored_constant
+from mlir_lowering.graph import Graph, Op, Region, Value
+from mlir_lowering.kernel import Group, KernelCall
+from mlir_lowering.errors import unsupported
+from mlir_lowering.passes.trip_count import static_trip_count
+from mlir_lowering.registry import OPS
+from mlir_lowering.schedules import SCHEDULES, pointwise
+from mlir_lowering.targets import Target
+
+
+@dataclass
+class WhileNode:
+    """Runs `body` while `condition` yields true. results[i] holds the carried value i during the whole loop."""
+
+    op: Op
+    condition: Sequence
+    body: Sequence
+    trip_count: int
+
+
+@dataclass
+class CaseNode:
+    """Runs one branch, chosen by `index`; results take the branch's outputs."""
+
+    op: Op
+    index: Value
+    branches: list[Sequence]
+
+
+@dataclass
+class HostCallNode:
+    """Calls an FFI handler on the host."""
+
+    op: Op
+
+
+Node = KernelCall | View | WhileNode | CaseNode | HostCallNode
+
+
+@dataclass
+class Sequence:
+    args: list[Value]
+    outputs: list[Value]
+    nodes: list[Node] = field(default_factory=list)
+    constants: list[Value] = field(default_factory=list)  # stored constants defined here
+
+
+def build_sequence(region: Region, target: Target) -> Sequence:
+    """Fuses a region and schedules its groups."""
+    sequence = Sequence(list(region.args), list(region.outputs))
+    sequence.constants = [op.result for op in region.ops if is_stored_constant(op)]
+    for unit in fuse(region, target):
+        match unit:
+            case View():
+                sequence.nodes.append(unit)
+            case Group():
+                sequence.nodes.extend(schedule_group(unit, target))
+            case Op():
+                sequence.nodes.append(_control(unit, target))
+    return sequence
+
+
+def schedule_group(group: Group, target: Target) -> list[KernelCall]:
+    """The kernels of one group; none if it writes nothing."""
+    if all(value.type.size == 0 for value in group.outputs):
+        return []
+    if group.head is None:
+        return pointwise.emit(group, target)
+    name = OPS[group.head.name].schedule
+    return SCHEDULES[name or ""].emit(group, target)
+
+
+def _control(op: Op, target: Target) -> Node:
+    match OPS[op.name].control:
+        case "while":
+            condition, body = op.regions
+            return WhileNode(
+                op,
+                build_sequence(condition, target),
+                build_sequence(body, target),
+                static_trip_count(op),
+            )
+        case "case" | "if":
+            branches = [build_sequence(r, target) for r in op.regions]
+            return CaseNode(op, op.operands[0], branches)
+        case "custom_call":
+            return HostCallNode(op)
+    raise unsupported(op.signature(), str(op.loc))
+
+
+__all__ = ["CaseNode", "Graph", "HostCallNode", "Node", "Sequence", "WhileNode", "build_sequence"]
