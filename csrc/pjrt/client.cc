@@ -125,8 +125,8 @@ namespace {
 PJRT_Client& Checked(PJRT_Client* client) { return Required(client, "client"); }
 
 void Create(PJRT_Client_Create_Args& args) {
-  auto client = std::make_shared<PJRT_Client>(
-      OptionsFromClient(args.create_options, args.num_options));
+  auto client =
+      std::make_shared<PJRT_Client>(OptionsFromClient(args.create_options, args.num_options));
   client->self = client;
   args.client = client.get();
 }
@@ -217,7 +217,8 @@ void DefaultDeviceAssignment(PJRT_Client_DefaultDeviceAssignment_Args& args) {
   for (int64_t i = 0; i < count; ++i) assignment[i] = client.devices[i]->description->id;
 }
 
-// Memory is unified: the device reaches what the host does. The ranges are kept to find unbalanced calls.
+// Memory is unified: the device reaches what the host does. The ranges are kept to find unbalanced
+// calls.
 void DmaMap(PJRT_Client_DmaMap_Args& args) {
   PJRT_Client& client = Checked(args.client);
   Required(static_cast<char*>(args.data), "data");
@@ -238,8 +239,7 @@ void DmaUnmap(PJRT_Client_DmaUnmap_Args& args) {
 }  // namespace
 
 void FillClientFunctions(PJRT_Api& api) {
-  api.PJRT_Client_Create =
-      Entry<Create, PJRT_METAL_THROUGH(PJRT_Client_Create_Args, client)>;
+  api.PJRT_Client_Create = Entry<Create, PJRT_METAL_THROUGH(PJRT_Client_Create_Args, client)>;
   api.PJRT_Client_Destroy = Entry<Destroy>;
   api.PJRT_Client_PlatformName = Entry<PlatformName>;
   api.PJRT_Client_PlatformVersion = Entry<PlatformVersion>;

@@ -77,10 +77,10 @@ void DefaultMemory(PJRT_Device_DefaultMemory_Args& args) {
 }
 
 // Each statistic is a value and, after it, whether it is set; clients of other versions have fewer.
-#define PJRT_METAL_SET_STATISTIC(name, known, number)                         \
-  if (PJRT_METAL_HAS(args, name##_is_set)) {                                  \
-    args.name = (number);                                                     \
-    args.name##_is_set = (known);                                             \
+#define PJRT_METAL_SET_STATISTIC(name, known, number) \
+  if (PJRT_METAL_HAS(args, name##_is_set)) {          \
+    args.name = (number);                             \
+    args.name##_is_set = (known);                     \
   }
 
 void GetMemoryStats(PJRT_Device_MemoryStats_Args& args) {

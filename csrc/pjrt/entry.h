@@ -1,5 +1,6 @@
-// How a slot of the C table is made from a C++ function: `api.PJRT_X = Entry<X>`, where X takes the arguments
-// by reference and throws. Entry checks struct_size and turns every exception into a PJRT_Error.
+// How a slot of the C table is made from a C++ function: `api.PJRT_X = Entry<X>`, where X takes the
+// arguments by reference and throws. Entry checks struct_size and turns every exception into a
+// PJRT_Error.
 #pragma once
 
 #include <cstddef>
@@ -15,14 +16,14 @@
 
 namespace pjrt_metal {
 
-// Bytes of `type` up to and including `field`: the least struct_size of a function whose later fields are
-// newer than the oldest client served.
+// Bytes of `type` up to and including `field`: the least struct_size of a function whose later
+// fields are newer than the oldest client served.
 #define PJRT_METAL_THROUGH(type, field) (offsetof(type, field) + sizeof(type::field))
-// True if the caller's version of the struct has the field. Newer fields are touched only behind this.
-#define PJRT_METAL_HAS(args, field)   \
-  ((args).struct_size >=              \
-   static_cast<size_t>(reinterpret_cast<const char*>(&(args).field + 1) - \
-                       reinterpret_cast<const char*>(&(args))))
+// True if the caller's version of the struct has the field. Newer fields are touched only behind
+// this.
+#define PJRT_METAL_HAS(args, field)                                                             \
+  ((args).struct_size >= static_cast<size_t>(reinterpret_cast<const char*>(&(args).field + 1) - \
+                                             reinterpret_cast<const char*>(&(args))))
 
 PJRT_Error* NewError(Code code, const std::string& message) noexcept;
 inline PJRT_Error* NewError(const Error& error) noexcept {
@@ -34,7 +35,8 @@ PJRT_Error* CurrentError() noexcept;
 // An error given by the client; a code that PJRT does not define becomes kUnknown.
 Error ErrorFromClient(int code, const char* message, size_t message_size);
 
-// Throws InvalidArgument unless `size` (a struct_size) covers `required` bytes. `type`: typeid's name.
+// Throws InvalidArgument unless `size` (a struct_size) covers `required` bytes. `type`: typeid's
+// name.
 void CheckStructSize(size_t size, size_t required, const std::type_info& type);
 
 template <typename T>
@@ -94,7 +96,6 @@ void FillExecutableFunctions(PJRT_Api& api);
 void FillLoadedExecutableFunctions(PJRT_Api& api);
 void FillTopologyFunctions(PJRT_Api& api);
 void FillTransferFunctions(PJRT_Api& api);
-void FillFfiFunctions(PJRT_Api& api);
 
 // The extensions, each for one list that ends with `next`.
 PJRT_Extension_Base* LayoutsExtension(PJRT_Extension_Base* next);

@@ -19,7 +19,12 @@ PJRT_Error_Code GetCodeOf(const PJRT_Error* error);
 void VisitPayloads(const PJRT_Error*, PJRT_Error_PayloadVisitor, void*) {}  // ours carry none
 
 constexpr PJRT_Error_FunctionTable kTable = {
-    sizeof(PJRT_Error_FunctionTable), sizeof(PJRT_Error), nullptr, Delete, GetMessage, GetCodeOf,
+    sizeof(PJRT_Error_FunctionTable),
+    sizeof(PJRT_Error),
+    nullptr,
+    Delete,
+    GetMessage,
+    GetCodeOf,
     VisitPayloads,
 };
 
@@ -32,9 +37,9 @@ void Delete(PJRT_Error* error) {
 }
 
 void GetMessage(const PJRT_Error* error, const char** message, size_t* size) {
-  const std::string_view text = error == &out_of_memory
-                                    ? kOutOfMemory
-                                    : std::string_view(static_cast<const ErrorObject*>(error)->message);
+  const std::string_view text =
+      error == &out_of_memory ? kOutOfMemory
+                              : std::string_view(static_cast<const ErrorObject*>(error)->message);
   *message = text.data();
   *size = text.size();
 }
@@ -94,8 +99,8 @@ PJRT_Error* CurrentError() noexcept {
 }
 
 Error ErrorFromClient(int code, const char* message, size_t message_size) {
-  const bool known = code > static_cast<int>(Code::kOk) &&
-                     code <= static_cast<int>(Code::kUnauthenticated);
+  const bool known =
+      code > static_cast<int>(Code::kOk) && code <= static_cast<int>(Code::kUnauthenticated);
   return Error(known ? static_cast<Code>(code) : Code::kUnknown,
                std::string(Text(message, message_size, "error_message")));
 }

@@ -34,7 +34,8 @@ std::vector<int64_t> FromTiled(const PJRT_Buffer_MemoryLayout_Tiled& tiled, size
   return order;
 }
 
-std::span<const int64_t> GivenStrides(const PJRT_Buffer_MemoryLayout_Strides& strides, size_t rank) {
+std::span<const int64_t> GivenStrides(const PJRT_Buffer_MemoryLayout_Strides& strides,
+                                      size_t rank) {
   CheckStructSize(strides.struct_size, StructSize<PJRT_Buffer_MemoryLayout_Strides>(),
                   typeid(strides));
   const auto given = Required(strides.byte_strides, strides.num_byte_strides, "byte_strides");
@@ -53,8 +54,8 @@ void CheckLayout(const PJRT_Buffer_MemoryLayout& layout) {
   }
 }
 
-// The order of dimensions that makes an array with these strides dense. Dimensions of one element may have
-// any stride.
+// The order of dimensions that makes an array with these strides dense. Dimensions of one element
+// may have any stride.
 std::vector<int64_t> FromStrides(std::span<const int64_t> strides, DType dtype,
                                  std::span<const int64_t> dims) {
   std::vector<int64_t> order = DefaultLayout(dims.size());

@@ -1,4 +1,5 @@
-// Layouts as PJRT gives them (tiles or byte strides), as the runtime keeps them (minor to major), and as text.
+// Layouts as PJRT gives them (tiles or byte strides), as the runtime keeps them (minor to major),
+// and as text.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,8 @@ std::vector<int64_t> DefaultLayout(size_t rank);
 std::vector<int64_t> DeviceLayout(const PJRT_Buffer_MemoryLayout* layout, DType dtype,
                                   std::span<const int64_t> dims);
 
-// Byte strides of a host array; null: those of `minor_to_major`. Throws InvalidArgument if an element would
-// lie outside of `size` bytes.
+// Byte strides of a host array; null: those of `minor_to_major`. Throws InvalidArgument if an
+// element would lie outside of `size` bytes.
 std::vector<int64_t> HostStrides(const PJRT_Buffer_MemoryLayout* layout, DType dtype,
                                  std::span<const int64_t> dims,
                                  std::span<const int64_t> minor_to_major, size_t size);

@@ -1,13 +1,10 @@
-// The layouts extension: default layouts, and those of buffers and of executables' parameters and outputs.
+// The layouts extension: default layouts, and those of buffers and of executables' parameters and
+// outputs.
 #include <memory>
 
 #include "csrc/pjrt/entry.h"
 #include "csrc/pjrt/layout.h"
 #include "csrc/pjrt/objects.h"
-
-struct PJRT_Layouts_MemoryLayout {
-  std::string text;
-};
 
 struct PJRT_Layouts_SerializedLayout {
   std::string text;
@@ -17,14 +14,15 @@ namespace pjrt_metal {
 namespace {
 
 PJRT_Layouts_MemoryLayout* New(std::span<const int64_t> minor_to_major) {
-  return new PJRT_Layouts_MemoryLayout{LayoutText(minor_to_major)};
+  return new PJRT_Layouts_MemoryLayout{LayoutText(minor_to_major), false};
 }
 
-void Destroy(PJRT_Layouts_MemoryLayout_Destroy_Args& args) { delete args.layout; }
+void Destroy(PJRT_Layouts_MemoryLayout_Destroy_Args& args) {
+  if (args.layout != nullptr && !args.layout->of_executable) delete args.layout;
+}
 
 void Serialize(PJRT_Layouts_MemoryLayout_Serialize_Args& args) {
-  auto* serialized =
-      new PJRT_Layouts_SerializedLayout{Required(args.layout, "layout").text};
+  auto* serialized = new PJRT_Layouts_SerializedLayout{Required(args.layout, "layout").text};
   args.serialized_bytes = serialized->text.data();
   args.serialized_bytes_size = serialized->text.size();
   args.serialized_layout = serialized;
@@ -49,24 +47,21 @@ void TopologyDefault(PJRT_Layouts_PJRT_Topology_GetDefaultLayout_Args& args) {
   args.layout = Default(args.type, args.dims, args.num_dims);
 }
 
-// The client destroys each layout but not the array: it is kept here, per thread, until the next call.
-PJRT_Layouts_MemoryLayout** Layouts(const std::vector<TensorInfo>& tensors) {
-  static thread_local std::vector<PJRT_Layouts_MemoryLayout*> handles;
-  handles.clear();
-  for (const TensorInfo& tensor : tensors) handles.push_back(New(tensor.minor_to_major));
-  return handles.data();
+// Programs are immutable; the C API's handles are not const.
+PJRT_Layouts_MemoryLayout** Handles(const std::vector<PJRT_Layouts_MemoryLayout*>& layouts) {
+  return const_cast<PJRT_Layouts_MemoryLayout**>(layouts.data());
 }
 
 void OutputLayouts(PJRT_Layouts_PJRT_Executable_GetOutputLayouts_Args& args) {
-  const auto& outputs = Required(args.executable, "executable").compiled->program->outputs;
-  args.num_outputs = outputs.size();
-  args.layouts = Layouts(outputs);
+  const auto& layouts = Required(args.executable, "executable").compiled->output_layouts;
+  args.num_outputs = layouts.size();
+  args.layouts = Handles(layouts);
 }
 
 void ParameterLayouts(PJRT_Layouts_PJRT_Executable_GetParameterLayouts_Args& args) {
-  const auto& parameters = Required(args.executable, "executable").compiled->program->parameters;
-  args.num_parameters = parameters.size();
-  args.layouts = Layouts(parameters);
+  const auto& layouts = Required(args.executable, "executable").compiled->parameter_layouts;
+  args.num_parameters = layouts.size();
+  args.layouts = Handles(layouts);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What the C API's opaque handles point to. A buffer or executable keeps its client alive, so the order in
-// which a client destroys its handles does not matter.
+// What the C API's opaque handles point to. A buffer or executable keeps its client alive, so the
+// order in which a client destroys its handles does not matter.
 #pragma once
 
 #include <cstddef>
@@ -43,8 +43,8 @@ class Attributes {
 // A client's options as text, by name. Throws InvalidArgument for an unknown type.
 std::map<std::string, std::string> OptionsFromClient(const PJRT_NamedValue* options, size_t count);
 
-// The wrapper of a MemorySpace. PJRT_Memory's function table pointer stays null: clients then keep what they
-// attach to a memory themselves.
+// The wrapper of a MemorySpace. PJRT_Memory's function table pointer stays null: clients then keep
+// what they attach to a memory themselves.
 struct MemoryObject : PJRT_Memory {
   MemorySpace* space = nullptr;
   PJRT_Device* device = nullptr;
@@ -115,6 +115,11 @@ struct PJRT_ExecuteContext {
   std::map<int64_t, void*> user_data;  // by FFI type id
 };
 
+struct PJRT_Layouts_MemoryLayout {
+  std::string text;
+  bool of_executable;  // which then frees it
+};
+
 namespace pjrt_metal {
 
 PJRT_Buffer* NewBuffer(PJRT_Client& client, std::unique_ptr<Buffer> buffer);
@@ -131,6 +136,8 @@ struct CompiledProgram {
   std::vector<size_t> output_ranks;
   std::vector<const char*> parameter_kinds, output_kinds;
   std::vector<size_t> parameter_kind_sizes, output_kind_sizes;
+  std::vector<std::unique_ptr<PJRT_Layouts_MemoryLayout>> layouts;
+  std::vector<PJRT_Layouts_MemoryLayout*> parameter_layouts, output_layouts;
   Attributes cost;
   int64_t code_bytes = 0;
 };

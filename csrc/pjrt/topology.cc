@@ -11,15 +11,14 @@ struct PJRT_SerializedTopology {
 };
 
 PJRT_TopologyDescription::PJRT_TopologyDescription(std::string target, std::string kind,
-                                                   std::string platform_version,
-                                                   size_t num_devices)
+                                                   std::string platform_version, size_t num_devices)
     : target(std::move(target)),
       kind(std::move(kind)),
       platform_version(std::move(platform_version)) {
   attributes.Add("target", this->target);
   for (size_t i = 0; i < num_devices; ++i) {
-    descriptions.push_back(std::make_unique<PJRT_DeviceDescription>(static_cast<int>(i), this->kind,
-                                                                    this->target));
+    descriptions.push_back(
+        std::make_unique<PJRT_DeviceDescription>(static_cast<int>(i), this->kind, this->target));
     handles.push_back(descriptions.back().get());
   }
 }
@@ -58,14 +57,15 @@ const PJRT_TopologyDescription& Checked(const PJRT_TopologyDescription* topology
 }
 
 uint64_t ToCount(const std::string& text) {
-  if (text.empty() || text.size() > 9 || text.find_first_not_of("0123456789") != std::string::npos) {
+  if (text.empty() || text.size() > 9 ||
+      text.find_first_not_of("0123456789") != std::string::npos) {
     throw InvalidArgument("topology option 'num_devices' is '" + text + "', not a count");
   }
   return std::stoull(text);
 }
 
-// A target by name (the topology's name or the option "target", see mlir_lowering/targets.py), else this
-// machine's.
+// A target by name (the topology's name or the option "target", see mlir_lowering/targets.py), else
+// this machine's.
 void Create(PJRT_TopologyDescription_Create_Args& args) {
   std::string target(Text(args.topology_name, args.topology_name_size, "topology_name"));
   uint64_t num_devices = 0;
@@ -80,8 +80,8 @@ void Create(PJRT_TopologyDescription_Create_Args& args) {
     }
   }
   if (!target.empty()) {
-    args.topology = New(target, target, std::string(kNamedVersion),
-                        num_devices == 0 ? 1 : num_devices);
+    args.topology =
+        New(target, target, std::string(kNamedVersion), num_devices == 0 ? 1 : num_devices);
     return;
   }
   const Client client({});
@@ -121,8 +121,8 @@ void SerializeTopology(PJRT_TopologyDescription_Serialize_Args& args) {
 void Deserialize(PJRT_TopologyDescription_Deserialize_Args& args) {
   std::string target, kind, version;
   uint64_t num_devices = 0;
-  ProtoReader reader(Text(args.serialized_topology, args.serialized_topology_size,
-                          "serialized_topology"));
+  ProtoReader reader(
+      Text(args.serialized_topology, args.serialized_topology_size, "serialized_topology"));
   while (reader.Next()) {
     switch (reader.field()) {
       case kTarget:
@@ -166,7 +166,8 @@ void GetMemorySpaceKindIds(PJRT_TopologyDescription_GetMemorySpaceKindIds_Args& 
   args.num_memory_space_kind_ids = std::size(kKindIds);
 }
 
-// Every dense layout is canonical: the shape comes back with the layout that was asked for, or the default.
+// Every dense layout is canonical: the shape comes back with the layout that was asked for, or the
+// default.
 void MakeCanonicalShape(PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace_Args& args) {
   Checked(args.topology);
   if (args.memory_space_kind_id < 0 ||
