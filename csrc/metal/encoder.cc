@@ -1,0 +1,269 @@
+#include "csrc/metal/encoder.h"
+
+#include <algorithm>
+
+namespace pjrt_metal::metal {
+namespace {
+
+// Metal's limit for setBytes; more goes into a buffer of its own.
+constexpr size_t kMaxInlineBytes = 4096;
+// On macOS a blit's offsets and size must be multiples of this.
+constexpr size_t kBlitAlignment = 4;
+// Threads of one launch of the byte copy: below 2^32, and a multiple of any threadgroup's size.
+constexpr size_t kCopyChunk = size_t{1} << 30;
+
+class MetalEncoder : public Encoder {
+ public:
+  explicit MetalEncoder(std::shared_ptr<CommandQueue> queue) : queue_(std::move(queue)) {}
+  // A submission given up by an exception: Metal aborts if an encoder dies before endEncoding.
+  ~MetalEncoder() override { EndEncoder(); }
+
+  void Dispatch(const Pipeline& pipeline, std::span<const Binding> buffers,
+                std::span<const std::byte> args, const Grid& grid) override;
+  void Copy(Binding source, Binding destination, size_t bytes) override;
+  void Sync() override;
+  void Commit(std::function<void(std::optional<Error>)> done) override;
+
+ private:
+  enum class Kind { kNone, kCompute, kBlit };
+  Id Encode(Kind kind);
+  void EndEncoder();
+  Ref EndCommandBuffer();
+
+  std::shared_ptr<CommandQueue> queue_;
+  Ref command_buffer_;  // made by the first command: a queue has only 64 that have not completed
+  Ref encoder_;         // open if kind_ is not kNone
+  Kind kind_ = Kind::kNone;
+  Id state_ = nullptr;  // the pipeline state set in the open compute encoder
+};
+
+struct Range {
+  Id buffer;
+  uint64_t offset;
+};
+
+Range Resolve(const Binding& binding, size_t bytes, std::string_view user) {
+  const auto* allocation = static_cast<const MetalAllocation*>(binding.allocation);
+  if (allocation == nullptr) throw Internal(std::string(user) + ": no allocation");
+  const size_t size = allocation->size();
+  if (binding.offset > size || bytes > size - binding.offset) {
+    throw Internal(std::string(user) + ": offset " + std::to_string(binding.offset) + " and " +
+                   std::to_string(bytes) + " bytes exceed an allocation of " +
+                   std::to_string(size) + " bytes");
+  }
+  // An empty range may lie at the very end, which Metal does not allow to bind; nothing of it is
+  // accessed.
+  return {allocation->buffer(), binding.offset < size ? binding.offset : 0};
+}
+
+Size Threadgroup(const MetalPipeline& pipeline, const Grid& grid) {
+  const auto& [x, y, z] = grid.per_threadgroup;
+  if (x == 0 && y == 0 && z == 0) return ChooseThreadgroup(grid.threads, pipeline.max_threads);
+  const uint32_t limit = pipeline.max_threads;
+  // Each factor is bounded first, so that the product cannot overflow.
+  if (x == 0 || y == 0 || z == 0 || x > limit || y > limit || z > limit ||
+      uint64_t{x} * y * z > limit) {
+    throw Internal(pipeline.name + ": " + std::to_string(x) + "x" + std::to_string(y) + "x" +
+                   std::to_string(z) + " threads in a threadgroup; its pipeline allows 1 to " +
+                   std::to_string(limit));
+  }
+  return {x, y, z};
+}
+
+// Ends the open encoder if it is of another kind, and returns one of this kind.
+Id MetalEncoder::Encode(Kind kind) {
+  if (kind_ == kind) return encoder_.get();
+  EndEncoder();
+  const Pool pool;
+  if (!command_buffer_) command_buffer_ = queue_->NewCommandBuffer();
+  const Id buffer = command_buffer_.get();
+  // Serial: a dispatch sees the effects of the ones before it, with no barriers of ours.
+  encoder_ = Ref::Retain(kind == Kind::kCompute
+                             ? Send<Message::kComputeCommandEncoder>(buffer, kDispatchTypeSerial)
+                             : Send<Message::kBlitCommandEncoder>(buffer));
+  if (!encoder_) throw Error(Code::kUnavailable, "Metal gave no command encoder");
+  kind_ = kind;
+  return encoder_.get();
+}
+
+void MetalEncoder::EndEncoder() {
+  if (kind_ == Kind::kNone) return;
+  Send<Message::kEndEncoding>(encoder_.get());
+  encoder_ = Ref();
+  kind_ = Kind::kNone;
+  state_ = nullptr;
+}
+
+Ref MetalEncoder::EndCommandBuffer() {
+  EndEncoder();
+  if (!command_buffer_) command_buffer_ = queue_->NewCommandBuffer();
+  return std::exchange(command_buffer_, Ref());
+}
+
+void MetalEncoder::Dispatch(const Pipeline& abstract_pipeline, std::span<const Binding> buffers,
+                            std::span<const std::byte> args, const Grid& grid) {
+  const auto& pipeline = static_cast<const MetalPipeline&>(abstract_pipeline);
+  if (buffers.size() != pipeline.buffer_indices.size() ||
+      args.empty() != (pipeline.args_index < 0)) {
+    throw Internal(pipeline.name + ": launched with " + std::to_string(buffers.size()) +
+                   " buffers and " + std::to_string(args.size()) +
+                   " bytes of arguments; it takes " +
+                   std::to_string(pipeline.buffer_indices.size()) + " buffers and " +
+                   (pipeline.args_index < 0 ? "no" : "some") + " arguments");
+  }
+  const Size threads = {grid.threads[0], grid.threads[1], grid.threads[2]};
+  if (threads.width == 0 || threads.height == 0 || threads.depth == 0) {
+    throw Internal(pipeline.name + ": launched with an empty grid");
+  }
+  const Size threadgroup = Threadgroup(pipeline, grid);
+
+  const Id encoder = Encode(Kind::kCompute);
+  if (state_ != pipeline.state.get()) {
+    state_ = pipeline.state.get();
+    Send<Message::kSetComputePipelineState>(encoder, state_);
+  }
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    const Range range = Resolve(buffers[i], 0, pipeline.name);
+    Send<Message::kSetBuffer>(encoder, range.buffer, range.offset, pipeline.buffer_indices[i]);
+  }
+  if (args.size() > kMaxInlineBytes) {
+    // The command buffer retains it until it has completed.
+    const Ref copy = Ref::Adopt(Send<Message::kNewBufferWithBytes>(
+        queue_->device(), args.data(), args.size(), kStorageModeShared));
+    if (!copy) throw ResourceExhausted(pipeline.name + ": no memory for its arguments");
+    Send<Message::kSetBuffer>(encoder, copy.get(), 0, pipeline.args_index);
+  } else if (!args.empty()) {
+    Send<Message::kSetBytes>(encoder, args.data(), args.size(), pipeline.args_index);
+  }
+  Send<Message::kDispatchThreads>(encoder, threads, threadgroup);
+}
+
+void MetalEncoder::Copy(Binding source, Binding destination, size_t bytes) {
+  if (bytes == 0) return;
+  const Range from = Resolve(source, bytes, "copy's source");
+  const Range to = Resolve(destination, bytes, "copy's destination");
+  if (from.buffer == to.buffer) {
+    if (from.offset == to.offset) return;
+    if (std::max(from.offset, to.offset) - std::min(from.offset, to.offset) < bytes) {
+      throw Internal("copy: source and destination overlap");
+    }
+  }
+  if ((from.offset | to.offset | bytes) % kBlitAlignment == 0) {
+    Send<Message::kCopyFromBuffer>(Encode(Kind::kBlit), from.buffer, from.offset, to.buffer,
+                                   to.offset, bytes);
+    return;
+  }
+  const auto copy_bytes = queue_->copy_bytes();
+  for (size_t done = 0; done < bytes; done += kCopyChunk) {
+    const Binding ends[] = {{source.allocation, source.offset + done},
+                            {destination.allocation, destination.offset + done}};
+    Dispatch(*copy_bytes, ends, {},
+             {{static_cast<uint32_t>(std::min(kCopyChunk, bytes - done)), 1, 1}, {0, 0, 0}});
+  }
+}
+
+void MetalEncoder::Sync() {
+  const Ref command_buffer = EndCommandBuffer();
+  queue_->Commit(command_buffer, nullptr);
+  queue_->Wait();
+  if (auto error = CommandBufferError(command_buffer.get())) throw *error;
+}
+
+void MetalEncoder::Commit(std::function<void(std::optional<Error>)> done) {
+  // Even when nothing was encoded: `done` then still comes after the submissions before this one.
+  Ref command_buffer;
+  try {
+    command_buffer = EndCommandBuffer();
+  } catch (const Error& error) {
+    if (done) done(error);
+    return;
+  }
+  queue_->Commit(command_buffer, std::move(done));
+}
+
+}  // namespace
+
+Size ChooseThreadgroup(const uint32_t (&threads)[3], uint32_t max_threads) {
+  uint32_t left = std::min(max_threads, 256u);
+  uint32_t chosen[3];
+  for (int axis = 0; axis < 3; ++axis) {
+    chosen[axis] = std::min(threads[axis], left);
+    left /= chosen[axis];
+  }
+  return {chosen[0], chosen[1], chosen[2]};
+}
+
+std::optional<Error> CommandBufferError(Id command_buffer) {
+  if (Send<Message::kStatus>(command_buffer) != kStatusError) return std::nullopt;
+  static constexpr std::pair<int64_t, Code> kCodes[] = {
+      {kErrorTimeout, Code::kDeadlineExceeded},
+      {kErrorAccessRevoked, Code::kUnavailable},
+      {kErrorOutOfMemory, Code::kResourceExhausted},
+      {kErrorDeviceRemoved, Code::kUnavailable},
+  };
+  const Pool pool;
+  const Id error = Send<Message::kError>(command_buffer);
+  Code code = Code::kInternal;
+  if (error != nullptr) {
+    const int64_t given = Send<Message::kCode>(error);
+    for (const auto& [metal, ours] : kCodes) {
+      if (metal == given) code = ours;
+    }
+  }
+  return Error(code, "Metal could not run a submission: " + ErrorText(error));
+}
+
+Ref CommandQueue::NewCommandBuffer() const {
+  const Pool pool;
+  Ref command_buffer = Ref::Retain(Send<Message::kCommandBuffer>(queue_.get()));
+  if (!command_buffer) throw Error(Code::kUnavailable, "Metal gave no command buffer");
+  return command_buffer;
+}
+
+void CommandQueue::Commit(const Ref& command_buffer, Done done) {
+  // The queue lives until its last command buffer has completed.
+  AddCompletedHandler(command_buffer.get(),
+                      [self = shared_from_this()](Id completed) { self->Completed(completed); });
+  // Under the lock, so that the order here is Metal's. Handlers run on Metal's threads, never
+  // inside commit.
+  const std::lock_guard lock(mutex_);
+  in_flight_.push_back({command_buffer, std::move(done), false, std::nullopt});
+  Send<Message::kCommit>(command_buffer.get());
+}
+
+void CommandQueue::Completed(Id command_buffer) {
+  std::optional<Error> error = CommandBufferError(command_buffer);
+  std::vector<InFlight> finished;
+  {
+    const std::lock_guard lock(mutex_);
+    for (InFlight& entry : in_flight_) {
+      if (entry.command_buffer.get() != command_buffer) continue;
+      entry.completed = true;
+      entry.error = std::move(error);
+    }
+    while (!in_flight_.empty() && in_flight_.front().completed) {
+      finished.push_back(std::move(in_flight_.front()));
+      in_flight_.pop_front();
+    }
+  }
+  for (InFlight& entry : finished) {
+    if (entry.done) entry.done(std::move(entry.error));
+  }
+}
+
+void CommandQueue::Wait() const {
+  std::vector<Ref> waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const InFlight& entry : in_flight_) waiting.push_back(entry.command_buffer);
+  }
+  for (const Ref& command_buffer : waiting) {
+    Send<Message::kWaitUntilCompleted>(command_buffer.get());
+  }
+}
+
+std::unique_ptr<Encoder> NewMetalEncoder(std::shared_ptr<CommandQueue> queue) {
+  return std::make_unique<MetalEncoder>(std::move(queue));
+}
+
+}  // namespace pjrt_metal::metal

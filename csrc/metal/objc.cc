@@ -1,0 +1,196 @@
+#include "csrc/metal/objc.h"
+
+#include <dlfcn.h>
+
+#include <memory>
+
+#include "csrc/runtime/error.h"
+
+namespace pjrt_metal::metal {
+namespace {
+
+// On macOS the system's libraries (dlopen finds them in the shared cache, so nothing of Apple's is
+// needed to link); elsewhere what the process has already loaded.
+#if defined(__APPLE__)
+constexpr const char* kLibraries[] = {
+    "/usr/lib/libobjc.A.dylib",
+    "/System/Library/Frameworks/Foundation.framework/Foundation",
+    "/System/Library/Frameworks/Metal.framework/Metal",
+};
+#else
+constexpr std::array<const char*, 0> kLibraries{};
+#endif
+
+template <typename T>
+bool Find(const char* symbol, T& address) {
+  address = reinterpret_cast<T>(dlsym(RTLD_DEFAULT, symbol));
+  return address != nullptr;
+}
+
+std::string Load(Runtime& runtime) {
+#if defined(__APPLE__) && !defined(__aarch64__)
+  // There, objc_msgSend does not return structs; and those Macs have no Apple GPU.
+  return "an Apple silicon process (this one is x86_64)";
+#endif
+  for (const char* library : kLibraries) {
+    if (dlopen(library, RTLD_LAZY | RTLD_GLOBAL) == nullptr) return library;
+  }
+  Id (*get_class)(const char*) = nullptr;
+  Sel (*register_selector)(const char*) = nullptr;
+  if (!Find("MTLCopyAllDevices", runtime.copy_all_devices)) return "MTLCopyAllDevices";
+  if (!Find("objc_getClass", get_class)) return "objc_getClass";
+  if (!Find("sel_registerName", register_selector)) return "sel_registerName";
+  if (!Find("_NSConcreteStackBlock", runtime.stack_block_class)) return "_NSConcreteStackBlock";
+  if (!Find("objc_msgSend", runtime.message_send) &&
+      !Find("objc_msg_lookup", runtime.message_lookup)) {
+    return "objc_msgSend";
+  }
+  for (size_t i = 0; i < kMessages; ++i) {
+    runtime.selectors[i] = register_selector(kMessageFacts[i].selector);
+  }
+  for (size_t i = 0; i < kClasses; ++i) {
+    runtime.classes[i] = get_class(kClassNames[i]);
+    if (runtime.classes[i] == nullptr) return kClassNames[i];
+  }
+  return "";
+}
+
+// Objective-C's type encoding of what we send.
+template <typename T>
+constexpr const char* kEncoding = nullptr;
+template <>
+constexpr const char* kEncoding<void> = "v";
+template <>
+constexpr const char* kEncoding<bool> = "B";
+template <>
+constexpr const char* kEncoding<int64_t> = "q";
+template <>
+constexpr const char* kEncoding<uint64_t> = "Q";
+template <>
+constexpr const char* kEncoding<Id> = "@";
+template <>
+constexpr const char* kEncoding<Id*> = "^@";
+template <>
+constexpr const char* kEncoding<Sel> = ":";
+template <>
+constexpr const char* kEncoding<CompletionBlock*> = "@?";
+template <>
+constexpr const char* kEncoding<void*> = "^v";
+template <>
+constexpr const char* kEncoding<const void*> = "r^v";
+template <>
+constexpr const char* kEncoding<const char*> = "r*";
+template <>
+constexpr const char* kEncoding<Size> = "{MTLSize=QQQ}";
+template <>
+constexpr const char* kEncoding<OsVersion> = "{NSOperatingSystemVersion=qqq}";
+
+template <typename Signature>
+struct Encoder;
+template <typename Result, typename... Parameters>
+struct Encoder<Result(Parameters...)> {
+  static std::string Text() {
+    return (std::string(kEncoding<Result>) + "@:" + ... + kEncoding<Parameters>);
+  }
+};
+
+std::string Row(std::initializer_list<std::string> cells) {
+  std::string row;
+  for (const std::string& cell : cells) row += (row.empty() ? "[\"" : ", \"") + cell + "\"";
+  return row + "]";
+}
+
+}  // namespace
+
+// The layout is Clang's "Block Implementation Specification".
+struct BlockDescriptor {
+  unsigned long reserved;
+  unsigned long size;
+  const char* signature;
+};
+struct CompletionBlock {
+  void* isa;
+  int32_t flags;
+  int32_t reserved;
+  void (*invoke)(CompletionBlock*, Id);
+  const BlockDescriptor* descriptor;
+  // A plain captured pointer: Metal copies the block's bytes, and calls it exactly once, so the
+  // call owns it.
+  std::function<void(Id)>* handler;
+};
+
+const Runtime& GetRuntime() {
+  static const Runtime* const runtime = [] {
+    auto* loaded = new Runtime;  // never freed: handlers may run while the process exits
+    loaded->missing = Load(*loaded);
+    return loaded;
+  }();
+  return *runtime;
+}
+
+Ref New(Class type) {
+  const Id allocated = Send<Message::kAlloc>(GetRuntime().classes[static_cast<size_t>(type)]);
+  return Ref::Adopt(Send<Message::kInit>(allocated));
+}
+
+Ref String(std::string_view text) {
+  const Id allocated =
+      Send<Message::kAlloc>(GetRuntime().classes[static_cast<size_t>(Class::kNSString)]);
+  Ref string =
+      Ref::Adopt(Send<Message::kInitWithBytes>(allocated, text.data(), text.size(), kUtf8Encoding));
+  if (!string) throw InvalidArgument("kernel source or name is not UTF-8");
+  return string;
+}
+
+std::string Text(Id string) {
+  const char* text = string == nullptr ? nullptr : Send<Message::kUtf8String>(string);
+  return text == nullptr ? "" : text;
+}
+
+std::string ErrorText(Id error) {
+  if (error == nullptr) return "no error was given by Metal";
+  return Text(Send<Message::kLocalizedDescription>(error)) + " (" +
+         Text(Send<Message::kDomain>(error)) + " " + std::to_string(Send<Message::kCode>(error)) +
+         ")";
+}
+
+void AddCompletedHandler(Id command_buffer, std::function<void(Id)> handler) {
+  static constexpr int32_t kHasSignature = 1 << 30;
+  static constexpr BlockDescriptor kDescriptor = {0, sizeof(CompletionBlock), "v16@?0@8"};
+  CompletionBlock block = {GetRuntime().stack_block_class,
+                           kHasSignature,
+                           0,
+                           [](CompletionBlock* self, Id completed) {
+                             const std::unique_ptr<std::function<void(Id)>> owned(self->handler);
+                             const Pool pool;
+                             (*owned)(completed);
+                           },
+                           &kDescriptor,
+                           new std::function<void(Id)>(std::move(handler))};
+  Send<Message::kAddCompletedHandler>(command_buffer, &block);
+}
+
+std::string FactsAsJson() {
+  std::string messages, classes, constants, symbols;
+  const auto add = [](std::string& rows, std::initializer_list<std::string> cells) {
+    rows += (rows.empty() ? "\n  " : ",\n  ") + Row(cells);
+  };
+#define X(identifier, receiver, selector, signature, macos) \
+  add(messages, {receiver, selector, Encoder<signature>::Text(), macos});
+  PJRT_METAL_MESSAGES(X)
+#undef X
+#define X(identifier, name, macos) add(classes, {name, macos});
+  PJRT_METAL_CLASSES(X)
+#undef X
+#define X(identifier, name, type, value, macos) \
+  add(constants, {name, std::to_string(value), macos});
+  PJRT_METAL_CONSTANTS(X)
+#undef X
+#define X(library, symbol, macos) add(symbols, {library, symbol, macos});
+  PJRT_METAL_SYMBOLS(X)
+#undef X
+  return "{\"messages\": [" + messages + "],\n\"classes\": [" + classes + "],\n\"constants\": [" +
+         constants + "],\n\"symbols\": [" + symbols + "]}\n";
+}
+
+}  // namespace pjrt_metal::metal

@@ -1,0 +1,117 @@
+// The Objective-C runtime in plain C++: how a message is sent, who owns an object, how a block
+// looks. The only file pair that knows which runtime this is: Apple's (objc_msgSend), or, in tests,
+// GNU's (objc_msg_lookup) with a fake Metal.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "csrc/metal/selectors.h"
+
+namespace pjrt_metal::metal {
+
+using Implementation = void (*)();
+
+struct Runtime {
+  std::string missing;                                  // empty if Metal is here; else what is not
+  Implementation message_send = nullptr;                // Apple's: does the lookup and the jump
+  Implementation (*message_lookup)(Id, Sel) = nullptr;  // GNU's: only the lookup
+  Id (*copy_all_devices)() = nullptr;
+  void* stack_block_class = nullptr;
+  std::array<Sel, kMessages> selectors{};
+  std::array<Id, kClasses> classes{};
+};
+
+// Loaded at the first call: on macOS from the system's libraries, elsewhere from symbols that the
+// process already has (a test's fake Metal); never fails, see `missing`.
+const Runtime& GetRuntime();
+
+template <typename Signature>
+struct Sender;
+template <typename Result, typename... Parameters>
+struct Sender<Result(Parameters...)> {
+  static Result Call(Id receiver, Message message, Parameters... parameters) {
+    const Runtime& runtime = GetRuntime();
+    const Sel selector = runtime.selectors[static_cast<size_t>(message)];
+    const Implementation implementation = runtime.message_send != nullptr
+                                              ? runtime.message_send
+                                              : runtime.message_lookup(receiver, selector);
+    return reinterpret_cast<Result (*)(Id, Sel, Parameters...)>(implementation)(receiver, selector,
+                                                                                parameters...);
+  }
+};
+
+// Sends a message that every supported macOS has. `receiver` must not be nil.
+template <Message message, typename... Arguments>
+auto Send(Id receiver, Arguments... arguments) {
+  static_assert(MajorVersion(kMessageFacts[static_cast<size_t>(message)].macos) <= kMinimumMacos,
+                "newer than the oldest supported macOS: use SendIfAvailable");
+  return Sender<typename SignatureOf<message>::type>::Call(receiver, message, arguments...);
+}
+
+// Sends a message that only newer systems know; returns whether `receiver` did.
+template <Message message, typename... Arguments>
+bool SendIfAvailable(Id receiver, Arguments... arguments) {
+  if (!Send<Message::kRespondsToSelector>(receiver,
+                                          GetRuntime().selectors[static_cast<size_t>(message)])) {
+    return false;
+  }
+  Sender<typename SignatureOf<message>::type>::Call(receiver, message, arguments...);
+  return true;
+}
+
+// One owned reference to an object.
+class Ref {
+ public:
+  Ref() = default;
+  // Takes over the reference that alloc, new... and copy... return.
+  static Ref Adopt(Id object) { return Ref(object); }
+  // Adds a reference to an object that somebody else (often an autorelease pool) owns.
+  static Ref Retain(Id object) {
+    if (object != nullptr) Send<Message::kRetain>(object);
+    return Ref(object);
+  }
+  Ref(const Ref& other) : Ref(Retain(other.object_)) {}
+  Ref(Ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  Ref& operator=(Ref other) noexcept {
+    std::swap(object_, other.object_);
+    return *this;
+  }
+  ~Ref() {
+    if (object_ != nullptr) Send<Message::kRelease>(object_);
+  }
+  Id get() const { return object_; }
+  explicit operator bool() const { return object_ != nullptr; }
+
+ private:
+  explicit Ref(Id object) : object_(object) {}
+  Id object_ = nullptr;
+};
+
+// alloc and init of a class of the table.
+Ref New(Class type);
+
+// Releases at its end what Metal autoreleased on this thread since its beginning.
+class Pool {
+ public:
+  Pool() : pool_(New(Class::kNSAutoreleasePool)) {}
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+ private:
+  Ref pool_;  // releasing a pool drains it
+};
+
+// Throws InvalidArgument if `text` is not UTF-8.
+Ref String(std::string_view text);
+std::string Text(Id string);
+// "description (domain code)"; `error` may be nil.
+std::string ErrorText(Id error);
+
+// Calls `handler` once with the command buffer when it has completed, on a thread of Metal's.
+void AddCompletedHandler(Id command_buffer, std::function<void(Id)> handler);
+
+}  // namespace pjrt_metal::metal

@@ -1,0 +1,186 @@
+// Everything of Apple's that csrc/metal names: messages with their types, classes, C functions and
+// constants, each with the macOS version that introduced it. The typed senders of objc.h are made
+// from these tables, so what is not in them cannot be sent; tests compare them with public facts of
+// Apple's API.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+struct objc_object;
+struct objc_selector;
+
+namespace pjrt_metal::metal {
+
+using Id = objc_object*;
+using Sel = objc_selector*;
+struct CompletionBlock;  // objc.h: a block by the documented ABI
+
+struct Size {  // MTLSize
+  uint64_t width, height, depth;
+};
+struct OsVersion {  // NSOperatingSystemVersion
+  int64_t major, minor, patch;
+};
+
+// The oldest macOS that the device runs on. A message that is newer goes through SendIfAvailable.
+inline constexpr int kMinimumMacos = 13;
+
+// X(identifier, receiver (a protocol or class; + a class itself), selector, signature, macOS)
+// clang-format off
+#define PJRT_METAL_MESSAGES(X)                                                                               \
+  X(kAlloc, "+NSObject", "alloc", Id(), "10.0")                                                              \
+  X(kInit, "NSObject", "init", Id(), "10.0")                                                                 \
+  X(kRetain, "NSObject", "retain", Id(), "10.0")                                                             \
+  X(kRelease, "NSObject", "release", void(), "10.0")                                                         \
+  X(kRespondsToSelector, "NSObject", "respondsToSelector:", bool(Sel), "10.0")                               \
+  X(kInitWithBytes, "NSString", "initWithBytes:length:encoding:",                                            \
+    Id(const void*, uint64_t, uint64_t), "10.0")                                                             \
+  X(kUtf8String, "NSString", "UTF8String", const char*(), "10.0")                                            \
+  X(kCount, "NSArray", "count", uint64_t(), "10.0")                                                          \
+  X(kObjectAtIndex, "NSArray", "objectAtIndex:", Id(uint64_t), "10.0")                                       \
+  X(kLocalizedDescription, "NSError", "localizedDescription", Id(), "10.0")                                  \
+  X(kDomain, "NSError", "domain", Id(), "10.0")                                                              \
+  X(kCode, "NSError", "code", int64_t(), "10.0")                                                             \
+  X(kProcessInfo, "+NSProcessInfo", "processInfo", Id(), "10.0")                                             \
+  X(kOperatingSystemVersion, "NSProcessInfo", "operatingSystemVersion", OsVersion(), "10.10")                \
+  X(kName, "MTLDevice", "name", Id(), "10.11")                                                               \
+  X(kSupportsFamily, "MTLDevice", "supportsFamily:", bool(int64_t), "10.15")                                 \
+  X(kHasUnifiedMemory, "MTLDevice", "hasUnifiedMemory", bool(), "10.15")                                     \
+  X(kRecommendedMaxWorkingSetSize, "MTLDevice", "recommendedMaxWorkingSetSize", uint64_t(), "10.12")         \
+  X(kMaxBufferLength, "MTLDevice", "maxBufferLength", uint64_t(), "10.14")                                   \
+  X(kMaxThreadgroupMemoryLength, "MTLDevice", "maxThreadgroupMemoryLength", uint64_t(), "10.13")             \
+  X(kMaxThreadsPerThreadgroup, "MTLDevice", "maxThreadsPerThreadgroup", Size(), "10.11")                     \
+  X(kNewCommandQueue, "MTLDevice", "newCommandQueue", Id(), "10.11")                                         \
+  X(kNewBufferWithLength, "MTLDevice", "newBufferWithLength:options:", Id(uint64_t, uint64_t), "10.11")      \
+  X(kNewBufferWithBytes, "MTLDevice", "newBufferWithBytes:length:options:",                                  \
+    Id(const void*, uint64_t, uint64_t), "10.11")                                                            \
+  X(kNewBufferWithBytesNoCopy, "MTLDevice", "newBufferWithBytesNoCopy:length:options:deallocator:",          \
+    Id(void*, uint64_t, uint64_t, CompletionBlock*), "10.11")                                                \
+  X(kNewLibraryWithSource, "MTLDevice", "newLibraryWithSource:options:error:", Id(Id, Id, Id*), "10.11")     \
+  X(kNewComputePipelineState, "MTLDevice", "newComputePipelineStateWithFunction:error:",                     \
+    Id(Id, Id*), "10.11")                                                                                    \
+  X(kSetFastMathEnabled, "MTLCompileOptions", "setFastMathEnabled:", void(bool), "10.11")                    \
+  X(kSetMathMode, "MTLCompileOptions", "setMathMode:", void(int64_t), "15.0")                                \
+  X(kSetMathFloatingPointFunctions, "MTLCompileOptions", "setMathFloatingPointFunctions:",                   \
+    void(int64_t), "15.0")                                                                                   \
+  X(kSetLanguageVersion, "MTLCompileOptions", "setLanguageVersion:", void(uint64_t), "10.11")                \
+  X(kNewFunctionWithName, "MTLLibrary", "newFunctionWithName:", Id(Id), "10.11")                             \
+  X(kMaxTotalThreadsPerThreadgroup, "MTLComputePipelineState", "maxTotalThreadsPerThreadgroup",              \
+    uint64_t(), "10.11")                                                                                     \
+  X(kThreadExecutionWidth, "MTLComputePipelineState", "threadExecutionWidth", uint64_t(), "10.11")           \
+  X(kContents, "MTLBuffer", "contents", void*(), "10.11")                                                    \
+  X(kCommandBuffer, "MTLCommandQueue", "commandBuffer", Id(), "10.11")                                       \
+  X(kComputeCommandEncoder, "MTLCommandBuffer", "computeCommandEncoderWithDispatchType:",                    \
+    Id(uint64_t), "10.14")                                                                                   \
+  X(kBlitCommandEncoder, "MTLCommandBuffer", "blitCommandEncoder", Id(), "10.11")                            \
+  X(kAddCompletedHandler, "MTLCommandBuffer", "addCompletedHandler:", void(CompletionBlock*), "10.11")       \
+  X(kCommit, "MTLCommandBuffer", "commit", void(), "10.11")                                                  \
+  X(kWaitUntilCompleted, "MTLCommandBuffer", "waitUntilCompleted", void(), "10.11")                          \
+  X(kStatus, "MTLCommandBuffer", "status", uint64_t(), "10.11")                                              \
+  X(kError, "MTLCommandBuffer", "error", Id(), "10.11")                                                      \
+  X(kEndEncoding, "MTLCommandEncoder", "endEncoding", void(), "10.11")                                       \
+  X(kSetComputePipelineState, "MTLComputeCommandEncoder", "setComputePipelineState:", void(Id), "10.11")     \
+  X(kSetBuffer, "MTLComputeCommandEncoder", "setBuffer:offset:atIndex:",                                     \
+    void(Id, uint64_t, uint64_t), "10.11")                                                                   \
+  X(kSetBytes, "MTLComputeCommandEncoder", "setBytes:length:atIndex:",                                       \
+    void(const void*, uint64_t, uint64_t), "10.11")                                                          \
+  X(kDispatchThreads, "MTLComputeCommandEncoder", "dispatchThreads:threadsPerThreadgroup:",                  \
+    void(Size, Size), "10.13")                                                                               \
+  X(kCopyFromBuffer, "MTLBlitCommandEncoder",                                                                \
+    "copyFromBuffer:sourceOffset:toBuffer:destinationOffset:size:",                                          \
+    void(Id, uint64_t, Id, uint64_t, uint64_t), "10.11")
+
+// X(identifier, class, macOS)
+#define PJRT_METAL_CLASSES(X)                           \
+  X(kNSAutoreleasePool, "NSAutoreleasePool", "10.0")    \
+  X(kNSString, "NSString", "10.0")                      \
+  X(kNSProcessInfo, "NSProcessInfo", "10.0")            \
+  X(kMTLCompileOptions, "MTLCompileOptions", "10.11")
+
+// X(identifier, Apple's name, type, value, macOS)
+#define PJRT_METAL_CONSTANTS(X)                                                                              \
+  X(kUtf8Encoding, "NSUTF8StringEncoding", uint64_t, 4, "10.0")                                              \
+  X(kStorageModeShared, "MTLResourceStorageModeShared", uint64_t, 0, "10.11")                                \
+  X(kDispatchTypeSerial, "MTLDispatchTypeSerial", uint64_t, 0, "10.14")                                      \
+  X(kStatusError, "MTLCommandBufferStatusError", uint64_t, 5, "10.11")                                       \
+  X(kErrorTimeout, "MTLCommandBufferErrorTimeout", int64_t, 2, "10.11")                                      \
+  X(kErrorAccessRevoked, "MTLCommandBufferErrorAccessRevoked", int64_t, 4, "10.11")                          \
+  X(kErrorOutOfMemory, "MTLCommandBufferErrorOutOfMemory", int64_t, 8, "10.11")                              \
+  X(kErrorDeviceRemoved, "MTLCommandBufferErrorDeviceRemoved", int64_t, 11, "10.13")                         \
+  X(kMathModeSafe, "MTLMathModeSafe", int64_t, 0, "15.0")                                                    \
+  X(kMathFunctionsPrecise, "MTLMathFloatingPointFunctionsPrecise", int64_t, 1, "15.0")                       \
+  X(kLanguageVersion3_0, "MTLLanguageVersion3_0", uint64_t, (3 << 16) + 0, "13.0")                           \
+  X(kLanguageVersion3_1, "MTLLanguageVersion3_1", uint64_t, (3 << 16) + 1, "14.0")                           \
+  X(kFamilyApple7, "MTLGPUFamilyApple7", int64_t, 1007, "10.15")                                             \
+  X(kFamilyApple8, "MTLGPUFamilyApple8", int64_t, 1008, "10.15")                                             \
+  X(kFamilyApple9, "MTLGPUFamilyApple9", int64_t, 1009, "10.15")
+
+// C functions and data looked up by name: X(library, symbol, macOS). `objc_msg_lookup` is GNU's sender,
+// which tests have in place of Apple's `objc_msgSend`.
+#define PJRT_METAL_SYMBOLS(X)                         \
+  X("libobjc", "objc_getClass", "10.0")               \
+  X("libobjc", "sel_registerName", "10.0")            \
+  X("libobjc", "objc_msgSend", "10.0")                \
+  X("libSystem", "_NSConcreteStackBlock", "10.6")     \
+  X("Metal", "MTLCopyAllDevices", "10.11")
+// clang-format on
+
+enum class Message : size_t {
+#define X(identifier, ...) identifier,
+  PJRT_METAL_MESSAGES(X)
+#undef X
+      kEnd
+};
+enum class Class : size_t {
+#define X(identifier, ...) identifier,
+  PJRT_METAL_CLASSES(X)
+#undef X
+      kEnd
+};
+inline constexpr size_t kMessages = static_cast<size_t>(Message::kEnd);
+inline constexpr size_t kClasses = static_cast<size_t>(Class::kEnd);
+
+#define X(identifier, name, type, value, macos) inline constexpr type identifier = value;
+PJRT_METAL_CONSTANTS(X)
+#undef X
+
+template <Message>
+struct SignatureOf;
+#define X(identifier, receiver, selector, signature, macos) \
+  template <>                                               \
+  struct SignatureOf<Message::identifier> {                 \
+    using type = signature;                                 \
+  };
+PJRT_METAL_MESSAGES(X)
+#undef X
+
+struct MessageFacts {
+  const char* receiver;
+  const char* selector;
+  const char* macos;
+};
+inline constexpr MessageFacts kMessageFacts[] = {
+#define X(identifier, receiver, selector, signature, macos) {receiver, selector, macos},
+    PJRT_METAL_MESSAGES(X)
+#undef X
+};
+inline constexpr const char* kClassNames[] = {
+#define X(identifier, name, macos) name,
+    PJRT_METAL_CLASSES(X)
+#undef X
+};
+
+constexpr int MajorVersion(const char* macos) {
+  int major = 0;
+  for (; *macos >= '0' && *macos <= '9'; ++macos) major = major * 10 + (*macos - '0');
+  return major;
+}
+
+// The tables as JSON (arrays "messages" of [receiver, selector, types, macOS], "classes",
+// "constants", "symbols"), with types in Objective-C's encoding (arm64: BOOL is B), made from the
+// signatures sent.
+std::string FactsAsJson();
+
+}  // namespace pjrt_metal::metal
