@@ -15,6 +15,7 @@ from mlir_lowering.graph import Op, Region, Value, free_values
 from mlir_lowering.kernel import Group
 from mlir_lowering.registry import OPS, OpDef
 from mlir_lowering.schedules import SCHEDULES
+from mlir_lowering.schedules.reduce import monoid_of
 from mlir_lowering.targets import Target
 
 # Most ops one kernel evaluates: keeps kernels readable and compile time linear.
@@ -199,6 +200,7 @@ class _Fuser:
                 self._head(op, record)
             else:
                 self._element(op)
+        self._merge_siblings()
         return self._ordered()
 
     def _stand_alone(self, op: Op) -> None:
@@ -223,7 +225,6 @@ class _Fuser:
                 and op.result in draft.aligned
                 and all(user in draft.ops for user in self.users[op.result])
                 and self._fits(draft, op)
-                and self._epilogue_pays(draft, op)
             ):
                 draft.head = op
                 if op.result in self.outputs:
@@ -235,10 +236,6 @@ class _Fuser:
         draft.outputs = read or [op.results[0]]
         draft.aligned = set(op.results)
         self._add(draft, op, op.results[0].type.size)
-
-    def _epilogue_pays(self, draft: _Draft, op: Op) -> bool:
-        """An epilogue that would re-evaluate an inlined producer beside the head is fine; one with no work is too."""
-        return all(value.type.size == op.result.type.size for value in draft.outputs)
 
     def _element(self, op: Op) -> None:
         value = op.result
@@ -304,10 +301,51 @@ class _Fuser:
                 return draft
         return None
 
+    def _merge_siblings(self) -> None:
+        """Reductions of one shape over the same dimensions that read a common input share a loop nest."""
+        alike: dict[tuple[object, ...], list[_Draft]] = {}
+        for draft in self.drafts:
+            head = draft.head
+            if head is None or head.name != "stablehlo.reduce" or monoid_of(head) is None:
+                continue
+            key = (head.operands[0].shape, tuple(head.attrs["dimensions"]), draft.shape)
+            merged = next((d for d in alike.get(key, ()) if self._may_share(d, draft)), None)
+            if merged is None:
+                alike.setdefault(key, []).append(draft)
+                continue
+            merged.siblings.append(head)
+            merged.outputs += draft.outputs
+            merged.inputs = (merged.inputs | draft.inputs) - set(merged.outputs)
+            merged.aligned |= draft.aligned
+            merged.last = max(merged.last, draft.last)
+            merged.ops |= draft.ops
+            for op in draft.ops:
+                home = [d for d in self.home[op] if d is not draft and d is not merged]
+                self.home[op] = [*home, merged]
+            draft.outputs = []
+
+    def _may_share(self, a: _Draft, b: _Draft) -> bool:
+        big = {v for v in a.inputs & b.inputs if v.type.size > 1}
+        buffers = len(a.inputs | b.inputs) + len(a.outputs) + len(b.outputs) + 2
+        if not big or buffers >= self.target.max_buffers or len(a.ops) + len(b.ops) > MAX_OPS:
+            return False
+        return self._feeds_only_epilogue(a, b) and self._feeds_only_epilogue(b, a)
+
+    def _feeds_only_epilogue(self, a: _Draft, b: _Draft) -> bool:
+        """Whether what b reads of a, if anything, is read where b stores its results, and nowhere on the way."""
+        others: list[_Draft] = []
+        for value in a.outputs:
+            for user in self.users.get(value, ()):
+                if user in b.ops and (user is b.head or user.result not in b.aligned):
+                    return False
+                others += [d for d in self.home[user] if d is not b]
+        return not self._reaches(others, b)
+
     # Result.
 
     def _ordered(self) -> list[Unit]:
         """Units in dependency order; among the ready ones, the program's order."""
+        self.drafts = [draft for draft in self.drafts if draft.outputs]
         producer: dict[Value, int] = {}
         for number, draft in enumerate(self.drafts):
             for value in draft.outputs:
@@ -335,7 +373,7 @@ class _Fuser:
 
     def _unit(self, draft: _Draft) -> Unit:
         if not draft.closed:
-            return Group(draft.outputs, set(draft.ops), draft.head)
+            return Group(draft.outputs, set(draft.ops), draft.head, draft.siblings)
         (op,) = draft.ops
         if op.name == "stablehlo.reshape":
             return View(op.result, op.operands[0])

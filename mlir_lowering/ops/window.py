@@ -44,7 +44,7 @@ register(
                 ", window_strides = array<i64: 1, 1, 3, 3>",
             ),
             _pool(
-                "f32", "6x5", "10x4", "add", "1.0", "2, 2",
+                "f32", "6x5", "10x4", "add", "0.0", "2, 2",
                 ", base_dilations = array<i64: 2, 1>, window_dilations = array<i64: 1, 1>",
             ),
             _pool(
