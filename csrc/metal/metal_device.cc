@@ -44,8 +44,9 @@ const KernelSource& CopyBytesKernel() {
   static const KernelSource kernel = {
       "pjrt_metal_copy_bytes",
       R"(#include <metal_stdlib>
-kernel void pjrt_metal_copy_bytes(device const metal::uchar* source [[buffer(0)]],
-                                  device metal::uchar* destination [[buffer(1)]],
+using namespace metal;
+kernel void pjrt_metal_copy_bytes(device const uchar* source [[buffer(0)]],
+                                  device uchar* destination [[buffer(1)]],
                                   uint3 position [[thread_position_in_grid]]) {
   destination[position.x] = source[position.x];
 }

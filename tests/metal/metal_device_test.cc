@@ -1,0 +1,329 @@
+// Drives csrc/metal against the fake Metal; run by test_metal_device.py, one check a process.
+#include "csrc/metal/metal_device.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <future>
+#include <map>
+
+#include "csrc/metal/encoder.h"
+#include "tests/metal/fake_metal.h"
+
+namespace pjrt_metal::metal {
+namespace {
+
+#define EXPECT(condition)                                                           \
+  do {                                                                              \
+    if (!(condition))                                                               \
+      throw std::logic_error("line " + std::to_string(__LINE__) + ": " #condition); \
+  } while (0)
+
+const KernelSource kAdd = {"k_add",
+                           "kernel void k_add(...)",
+                           {ParamKind::kInput, ParamKind::kInput, ParamKind::kOutput,
+                            ParamKind::kArgs, ParamKind::kThreadPositionInGrid},
+                           false};
+constexpr Grid kGrid = {{100, 1, 1}, {0, 0, 0}};
+
+std::unique_ptr<Device> Only() {
+  auto devices = Discover();
+  EXPECT(devices.size() == 1);
+  return std::move(devices[0]);
+}
+
+float* Floats(const AllocationRef& allocation) {
+  return reinterpret_cast<float*>(allocation->data());
+}
+
+std::span<const std::byte> Bytes(const float& value) { return std::as_bytes(std::span(&value, 1)); }
+
+std::optional<Error> Finish(Encoder& encoder) {
+  std::promise<std::optional<Error>> done;
+  encoder.Commit([&](std::optional<Error> error) { done.set_value(std::move(error)); });
+  return done.get_future().get();
+}
+
+template <typename Function>
+Error Thrown(Function function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    return error;
+  }
+  throw std::logic_error("nothing was thrown");
+}
+
+bool Has(const Error& error, Code code, std::initializer_list<const char*> texts) {
+  for (const char* text : texts) {
+    if (std::strstr(error.what(), text) == nullptr) {
+      std::fprintf(stderr, "no '%s' in: %s\n", text, error.what());
+      return false;
+    }
+  }
+  return error.code() == code;
+}
+
+// Two inputs of 100 floats, an output of 101, and the kernel.
+struct Fixture {
+  std::unique_ptr<Device> device = Only();
+  AllocationRef a = device->Allocate(400), b = device->Allocate(400), c = device->Allocate(404);
+  PipelineRef add = device->Compile("// preamble", std::span(&kAdd, 1))[0];
+  Fixture() {
+    for (int i = 0; i < 100; ++i) {
+      Floats(a)[i] = static_cast<float>(i);
+      Floats(b)[i] = 2.0f * static_cast<float>(i);
+    }
+  }
+  void Add(Encoder& encoder, float scale, const Grid& grid = kGrid) {
+    const Binding buffers[] = {{a.get(), 0}, {b.get(), 0}, {c.get(), 4}};
+    encoder.Dispatch(*add, buffers, Bytes(scale), grid);
+  }
+};
+
+void Discovery() {
+  const auto device = Only();
+  const DeviceInfo& info = device->info();
+  EXPECT(info.kind == "Apple Fake");
+  EXPECT(info.target == "apple8:simd_width=32,threads=1024,threadgroup_bytes=32768,language=31");
+  EXPECT(info.platform_version == "Metal, macOS 15.2.1, metal3.1, safe math");
+  EXPECT(info.memory_bytes == 1ull << 33 && info.max_buffer_bytes == 1ull << 32);
+  EXPECT(!device->runs_on_caller());
+}
+
+void OlderSystems() {
+  for (const int macos : {14, 13}) {
+    FakeMacos(macos);
+    Fixture fixture;  // the fake checks the math mode and the language version
+    EXPECT(fixture.device->info().target.ends_with(macos == 14 ? "language=31" : "language=30"));
+  }
+  FakeMacos(12);
+  std::vector<std::string> refused;
+  EXPECT(Discover(&refused).empty());
+  EXPECT(refused == std::vector<std::string>{"Apple Fake: macOS 12 is older than macOS 13"});
+}
+
+void OtherGpus() {
+  FakeFail("family");
+  std::vector<std::string> refused;
+  EXPECT(Discover(&refused).empty());
+  EXPECT(refused == std::vector<std::string>{"Apple Fake: no Apple GPU of family 7 or later"});
+}
+
+void DispatchesAndCopies() {
+  Fixture f;
+  const AllocationRef copied = f.device->Allocate(404);
+  auto encoder = f.device->NewEncoder();
+  f.Add(*encoder, 0.5f);
+  f.Add(*encoder, 10.0f, {{100, 1, 1}, {64, 2, 4}});
+  encoder->Copy({f.c.get(), 4}, {copied.get(), 0}, 400);     // a blit
+  encoder->Copy({f.c.get(), 4}, {copied.get(), 3}, 0);       // nothing
+  encoder->Copy({copied.get(), 6}, {copied.get(), 397}, 7);  // bytes
+  EXPECT(!Finish(*encoder));
+  for (int i = 0; i < 99; ++i) EXPECT(Floats(copied)[i] == 21.0f * static_cast<float>(i));
+  EXPECT(std::memcmp(copied->data() + 397, copied->data() + 6, 7) == 0);
+}
+
+void SyncMakesEffectsVisible() {
+  Fixture f;
+  auto encoder = f.device->NewEncoder();
+  f.Add(*encoder, 1.0f);
+  encoder->Sync();
+  EXPECT(Floats(f.c)[100] == 297.0f);
+  Floats(f.a)[99] = 1.0f;
+  f.Add(*encoder, 1.0f);
+  EXPECT(!Finish(*encoder));
+  EXPECT(Floats(f.c)[100] == 199.0f);
+  // An empty submission sees the ones before it.
+  f.Add(*encoder, 2.0f);
+  encoder->Commit(nullptr);
+  f.device->NewEncoder()->Sync();
+  EXPECT(Floats(f.c)[100] == 397.0f);
+}
+
+void LongArguments() {
+  Fixture f;
+  std::vector<float> args(5000, 3.0f);
+  const Binding buffers[] = {{f.a.get(), 0}, {f.b.get(), 0}, {f.c.get(), 4}};
+  auto encoder = f.device->NewEncoder();
+  encoder->Dispatch(*f.add, buffers, std::as_bytes(std::span(args)), kGrid);
+  EXPECT(!Finish(*encoder));
+  EXPECT(Floats(f.c)[2] == 7.0f);
+}
+
+void CompletesInOrder() {
+  Fixture f;
+  FakeFail("reorder");
+  std::atomic<int> order = 0;
+  std::promise<void> all;
+  bool in_order = true;
+  for (int i = 0; i < 4; ++i) {
+    auto encoder = f.device->NewEncoder();
+    f.Add(*encoder, 1.0f);
+    encoder->Commit([&, i](std::optional<Error>) {
+      in_order = in_order && order++ == i;
+      if (order == 4) all.set_value();
+    });
+  }
+  all.get_future().get();
+  EXPECT(in_order);
+}
+
+void Wraps() {
+  Fixture f;
+  const size_t page = static_cast<size_t>(getpagesize());
+  void* memory =
+      mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  auto* bytes = static_cast<std::byte*>(memory);
+  EXPECT(f.device->Wrap(bytes + 64, 400) == nullptr);
+  EXPECT(f.device->Wrap(bytes, 0) == nullptr);
+  const AllocationRef wrapped = f.device->Wrap(bytes, page + 1);
+  EXPECT(wrapped->data() == bytes && wrapped->size() == page + 1);
+  auto encoder = f.device->NewEncoder();
+  encoder->Copy({f.a.get(), 0}, {wrapped.get(), 0}, 400);
+  encoder->Sync();
+  EXPECT(Floats(wrapped)[99] == 99.0f);
+  munmap(memory, 2 * page);
+}
+
+void CompileErrors() {
+  Fixture f;
+  const auto compile = [&](const KernelSource& kernel) {
+    return Thrown([&] { f.device->Compile("", std::span(&kernel, 1)); });
+  };
+  const Error broken = compile({"k_bad", "#error planted", {}, false});
+  EXPECT(
+      Has(broken, Code::kInternal,
+          {"k_bad: Metal could not compile it: program_source:1:2: error: planted (FakeDomain 3)",
+           "xcrun -sdk macosx metal -std=metal3.1 -fno-fast-math"}));
+  const std::string path = std::strrchr(broken.what(), ' ') + 1;
+  std::FILE* saved = std::fopen(path.c_str(), "r");
+  EXPECT(saved != nullptr);
+  std::fclose(saved);
+  unlink(path.c_str());
+  EXPECT(Has(compile({"k_other", "kernel", {}, false}), Code::kInternal,
+             {"k_other", "does not define"}));
+  EXPECT(Has(compile({"k_double", "", {}, true}), Code::kUnimplemented, {"k_double", "double"}));
+  EXPECT(Has(compile({"k_many", "k_many", std::vector(32, ParamKind::kInput), false}),
+             Code::kInvalidArgument, {"k_many", "32 buffers"}));
+  FakeFail("width");
+  EXPECT(Has(compile({"k_w", "k_w", {}, false}), Code::kInternal, {"64 threads in a SIMD group"}));
+  FakeFail("pipeline");
+  const Error pipeline = compile({"k_p", "k_p", {}, false});
+  EXPECT(Has(pipeline, Code::kInternal, {"k_p", "too much threadgroup memory (FakeDomain 2)"}));
+  unlink(std::strrchr(pipeline.what(), ' ') + 1);
+  // One bad kernel among several, each compiled on its own thread; and the cache still has the
+  // first.
+  FakeFail("");
+  const KernelSource kernels[] = {kAdd, {"k_bad", "#error planted", {}, false}, kAdd};
+  const Error among = Thrown([&] { f.device->Compile("// preamble", kernels); });
+  unlink(std::strrchr(among.what(), ' ') + 1);
+  EXPECT(f.device->Compile("// preamble", std::span(&kAdd, 1))[0] == f.add);
+  EXPECT(f.device->Compile("// other", std::span(&kAdd, 1))[0] != f.add);
+}
+
+void LaunchErrors() {
+  Fixture f;
+  auto encoder = f.device->NewEncoder();
+  const float scale = 1.0f;
+  const Binding two[] = {{f.a.get(), 0}, {f.b.get(), 0}};
+  const Binding outside[] = {{f.a.get(), 0}, {f.b.get(), 401}, {f.c.get(), 4}};
+  EXPECT(Has(Thrown([&] { encoder->Dispatch(*f.add, two, Bytes(scale), kGrid); }), Code::kInternal,
+             {"k_add: launched with 2 buffers and 4 bytes"}));
+  EXPECT(Has(Thrown([&] { encoder->Dispatch(*f.add, outside, Bytes(scale), kGrid); }),
+             Code::kInternal, {"k_add: offset 401"}));
+  EXPECT(Has(Thrown([&] { f.Add(*encoder, 1.0f, {{100, 1, 1}, {32, 32, 1}}); }), Code::kInternal,
+             {"k_add: 32x32x1 threads", "512"}));
+  EXPECT(Has(Thrown([&] { f.Add(*encoder, 1.0f, {{100, 0, 1}, {0, 0, 0}}); }), Code::kInternal,
+             {"empty grid"}));
+  EXPECT(Has(Thrown([&] { encoder->Copy({f.a.get(), 0}, {f.b.get(), 4}, 400); }), Code::kInternal,
+             {"copy's destination: offset 4 and 400 bytes"}));
+  EXPECT(Has(Thrown([&] { encoder->Copy({f.a.get(), 0}, {f.a.get(), 40}, 80); }), Code::kInternal,
+             {"overlap"}));
+  f.Add(*encoder, 1.0f);  // the encoder is left open, as when an exception ends a submission
+}
+
+void RunErrors() {
+  Fixture f;
+  FakeFail("run");
+  auto encoder = f.device->NewEncoder();
+  f.Add(*encoder, 1.0f);
+  const auto error = Finish(*encoder);
+  EXPECT(error && Has(*error, Code::kResourceExhausted, {"out of GPU memory (FakeDomain 8)"}));
+  f.Add(*encoder, 1.0f);
+  EXPECT(Has(Thrown([&] { encoder->Sync(); }), Code::kResourceExhausted, {"out of GPU memory"}));
+  FakeFail("");
+  f.Add(*encoder, 1.0f);
+  EXPECT(!Finish(*encoder));
+}
+
+void AllocationErrors() {
+  const auto device = Only();
+  EXPECT(device->Allocate(0)->size() == 0);
+  EXPECT(Has(Thrown([&] { device->Allocate((1ull << 32) + 1); }), Code::kResourceExhausted,
+             {"4294967297 bytes"}));
+  FakeFail("allocate");
+  EXPECT(Has(Thrown([&] { device->Allocate(8); }), Code::kResourceExhausted, {"8 bytes"}));
+}
+
+void Threadgroups() {
+  const auto chosen = [](std::array<uint32_t, 3> grid, uint32_t limit) {
+    const uint32_t threads[3] = {grid[0], grid[1], grid[2]};
+    const Size size = ChooseThreadgroup(threads, limit);
+    return std::array<uint64_t, 3>{size.width, size.height, size.depth};
+  };
+  using Chosen = std::array<uint64_t, 3>;
+  EXPECT((chosen({1, 1, 1}, 1024) == Chosen{1, 1, 1}));
+  EXPECT((chosen({1000, 7, 1}, 1024) == Chosen{256, 1, 1}));
+  EXPECT((chosen({3, 1000, 5}, 1024) == Chosen{3, 85, 1}));
+  EXPECT((chosen({8, 4, 1000}, 64) == Chosen{8, 4, 2}));
+}
+
+const std::map<std::string, void (*)()> kChecks = {
+    {"discovery", Discovery},
+    {"older_systems", OlderSystems},
+    {"other_gpus", OtherGpus},
+    {"dispatches_and_copies", DispatchesAndCopies},
+    {"sync_makes_effects_visible", SyncMakesEffectsVisible},
+    {"long_arguments", LongArguments},
+    {"completes_in_order", CompletesInOrder},
+    {"wraps", Wraps},
+    {"compile_errors", CompileErrors},
+    {"launch_errors", LaunchErrors},
+    {"run_errors", RunErrors},
+    {"allocation_errors", AllocationErrors},
+    {"threadgroups", Threadgroups},
+};
+
+// Handlers and the fake's GPU thread release their objects a little after `done`.
+bool NothingLives() {
+  for (int i = 0; i < 1000 && FakeLive() != 0; ++i) usleep(1000);
+  return FakeLive() == 0;
+}
+
+int Main(const std::string& name) {
+  if (name == "facts") {
+    std::fputs(FactsAsJson().c_str(), stdout);
+    return 0;
+  }
+  try {
+    kChecks.at(name)();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  const bool clean = NothingLives();
+  if (!clean) std::fprintf(stderr, "%ld objects leak\n", FakeLive());
+  std::fputs(FakeViolations(), stderr);
+  return clean && FakeViolations()[0] == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace pjrt_metal::metal
+
+int main(int count, char** arguments) {
+  return pjrt_metal::metal::Main(count == 2 ? arguments[1] : "facts");
+}
