@@ -88,7 +88,7 @@ void Attributes::Add(const char* name, std::vector<int64_t> value) {
 
 std::map<std::string, std::string> OptionsFromClient(const PJRT_NamedValue* options, size_t count) {
   std::map<std::string, std::string> result;
-  for (const PJRT_NamedValue& option : Required(options, count, "create_options")) {
+  for (const PJRT_NamedValue& option : Required(options, count, "options")) {
     CheckStructSize(option.struct_size, StructSize<PJRT_NamedValue>(), typeid(option));
     const std::string name(Text(option.name, option.name_size, "option's name"));
     std::string value;

@@ -70,6 +70,40 @@ void ForEachPayload(PJRT_Error_ForEachPayload_Args& args) {
   if (args.visitor == nullptr) throw InvalidArgument("visitor is null");
 }
 
+// Length of the UTF-8 sequence at the front of `text`, 0 if there is none.
+size_t SequenceLength(std::string_view text) {
+  static constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800,
+                                        0x10000};  // by length: no overlong forms
+  const auto first = static_cast<unsigned char>(text.front());
+  if (first < 0x80) return 1;
+  const size_t length = first < 0xc0   ? 0
+                        : first < 0xe0 ? 2
+                        : first < 0xf0 ? 3
+                        : first < 0xf8 ? 4
+                                       : 0;
+  if (length == 0 || length > text.size()) return 0;
+  uint32_t point = first & (0x7fu >> length);
+  for (size_t i = 1; i < length; ++i) {
+    const auto next = static_cast<unsigned char>(text[i]);
+    if ((next & 0xc0) != 0x80) return 0;
+    point = point << 6 | (next & 0x3f);
+  }
+  const bool surrogate = point >= 0xd800 && point < 0xe000;
+  return point < kLeast[length] || point > 0x10ffff || surrogate ? 0 : length;
+}
+
+// Messages may quote a client's bytes, and Python clients decode them: what is not UTF-8 becomes
+// '?'.
+std::string AsUtf8(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    const size_t length = SequenceLength(text);
+    result += length == 0 ? "?" : text.substr(0, length);
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  return result;
+}
+
 }  // namespace
 
 PJRT_Error* NewError(Code code, const std::string& message) noexcept {
@@ -77,7 +111,7 @@ PJRT_Error* NewError(Code code, const std::string& message) noexcept {
     auto* error = new ErrorObject;
     error->vtable = &kTable;
     error->code = code;
-    error->message = message;
+    error->message = AsUtf8(message);
     return error;
   } catch (...) {
     return &out_of_memory;

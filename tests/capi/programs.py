@@ -1,0 +1,91 @@
+"""Hand-made Programs, as the compiler would make them."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+from mlir_lowering import program as p
+
+F32 = 11
+
+ADD_SOURCE = """
+kernel void k_add(device const float* in0 [[buffer(0)]], device const float* in1 [[buffer(1)]],
+                  device float* out0 [[buffer(2)]], constant uint& n [[buffer(3)]],
+                  uint3 tid [[thread_position_in_grid]]) {
+  if (tid.x < n) out0[tid.x] = in0[tid.x] + in1[tid.x];
+}
+"""
+ADD_PARAMS = (
+    p.ParamKind.INPUT,
+    p.ParamKind.INPUT,
+    p.ParamKind.OUTPUT,
+    p.ParamKind.ARGS,
+    p.ParamKind.THREAD_POSITION_IN_GRID,
+)
+
+
+def tensor(count: int, **fields: object) -> p.TensorInfo:
+    return p.TensorInfo(F32, (count,), (0,), **fields)  # type: ignore[arg-type]
+
+
+def add(target: str, count: int = 8, donate: bool = False, **fields: object) -> bytes:
+    """f32[count] + f32[count]; `donate`: the first parameter's memory may become the output's."""
+    first = tensor(count, alias=0, donated=True) if donate else tensor(count)
+    slots = [
+        p.Slot(p.SlotKind.PARAMETER, 0, 0, 4 * count),
+        p.Slot(p.SlotKind.PARAMETER, 1, 0, 4 * count),
+        p.Slot(p.SlotKind.OUTPUT, 0, 0, 4 * count),
+    ]
+    launch = p.Launch(0, (0, 1, 2), struct.pack("<I", count), (count, 1, 1))
+    return p.serialize(
+        p.Program(
+            name="add",
+            target=target,
+            fingerprint="add0123",
+            parameters=[first, tensor(count)],
+            outputs=[tensor(count)],
+            preamble="#include <metal_stdlib>\nusing namespace metal;\n",
+            kernels=[p.Kernel("k_add", ADD_SOURCE, ADD_PARAMS)],
+            slots=slots,
+            body=(launch,),
+            flops=float(count),
+            bytes_accessed=12.0 * count,
+            text="module @add {}",
+            **fields,  # type: ignore[arg-type]
+        )
+    )
+
+
+def copies(target: str, count: int = 4) -> bytes:
+    """x -> (x, [1, 2, ...]): copies only, through the arena, with a constant. Nothing to compile."""
+    size = 4 * count
+    slots = [
+        p.Slot(p.SlotKind.PARAMETER, 0, 0, size),
+        p.Slot(p.SlotKind.ARENA, 0, 256, size),
+        p.Slot(p.SlotKind.OUTPUT, 0, 0, size),
+        p.Slot(p.SlotKind.CONSTANT, 0, 0, size),
+        p.Slot(p.SlotKind.OUTPUT, 1, 0, size),
+    ]
+    return p.serialize(
+        p.Program(
+            name="copies",
+            target=target,
+            fingerprint="copies",
+            parameters=[tensor(count)],
+            outputs=[tensor(count), tensor(count, memory_kind="pinned_host")],
+            constants=[struct.pack(f"<{count}f", *range(1, count + 1))],
+            slots=slots,
+            arena_bytes=512,
+            body=(p.Copy(0, 1), p.Copy(1, 2), p.Copy(3, 4)),
+        )
+    )
+
+
+HEADER = struct.Struct("<4sIQQ")
+
+
+def with_checksum(blob: bytes) -> bytes:
+    """The blob with a header that fits its payload, so that a corrupt payload gets past the checksum."""
+    payload = blob[HEADER.size :]
+    return HEADER.pack(p.MAGIC, p.VERSION, len(payload), zlib.crc32(payload)) + payload
