@@ -36,7 +36,8 @@ void MemoryKinds(const std::vector<TensorInfo>& tensors, std::vector<const char*
 CompiledProgram::CompiledProgram(std::string program_bytes, std::string options)
     : bytes(std::move(program_bytes)),
       compile_options(std::move(options)),
-      program(ParseProgram(std::as_bytes(std::span(bytes)))) {
+      program(ParseProgram(std::as_bytes(std::span(bytes)))),
+      mlir_text(MlirText(*program)) {
   for (const TensorInfo& output : program->outputs) {
     output_types.push_back(static_cast<PJRT_Buffer_Type>(output.dtype));
     output_dims.insert(output_dims.end(), output.dims.begin(), output.dims.end());
@@ -182,7 +183,7 @@ constexpr std::string_view kProgramFormat = "mlir";
 
 // Called twice: without code for the size, then with room for it.
 void OptimizedProgram(PJRT_Executable_OptimizedProgram_Args& args) {
-  const std::string& text = Checked(args.executable).program->text;
+  const std::string& text = Checked(args.executable).mlir_text;
   PJRT_Program& program = Required(args.program, "program");
   CheckStructSize(program.struct_size, StructSize<PJRT_Program>(), typeid(program));
   program.format = kProgramFormat.data();
