@@ -1,7 +1,7 @@
 """Writes csrc/pjrt/pjrt_c_api.h from csrc/pjrt/pjrt_abi.json: `python generate_header.py`.
 
-The JSON holds the layout of the PJRT C API: for every struct its size and [offset, size, type, name] of each
-field. The header declares exactly that, and asserts at compile time that the compiler agrees.
+The JSON holds the layout of the PJRT C API: for every struct its size and [offset, size, type, name]
+of each field. The header declares that, and asserts at compile time that the compiler agrees.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ ABI = FOLDER / "pjrt_abi.json"
 HEADER = FOLDER / "pjrt_c_api.h"
 
 PREFACE = """\
-// The PJRT C API, version {major}.{minor}, LP64. Made by generate_header.py from pjrt_abi.json: do not edit.
+// The PJRT C API, version {major}.{minor}, LP64.
+// Made by generate_header.py from pjrt_abi.json: do not edit.
 //
-// Every *_Args struct starts with struct_size: the bytes that the caller's version of it has, which may be
-// fewer or more than here. StructSize<T>() is this version's (the end of the last field, without padding).
+// Every *_Args struct starts with struct_size: the bytes that the caller's version of it has, which
+// may be fewer or more than here. StructSize<T>() is this version's: the end of the last field,
+// without padding.
 // clang-format off
 #pragma once
 

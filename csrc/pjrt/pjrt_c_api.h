@@ -1,7 +1,9 @@
-// The PJRT C API, version 0.114, LP64. Made by generate_header.py from pjrt_abi.json: do not edit.
+// The PJRT C API, version 0.114, LP64.
+// Made by generate_header.py from pjrt_abi.json: do not edit.
 //
-// Every *_Args struct starts with struct_size: the bytes that the caller's version of it has, which may be
-// fewer or more than here. StructSize<T>() is this version's (the end of the last field, without padding).
+// Every *_Args struct starts with struct_size: the bytes that the caller's version of it has, which
+// may be fewer or more than here. StructSize<T>() is this version's: the end of the last field,
+// without padding.
 // clang-format off
 #pragma once
 

@@ -1,4 +1,4 @@
-"""A bare PJRT client: ctypes over csrc/pjrt/pjrt_abi.json, with neither JAX nor the package under test.
+"""A bare PJRT client: ctypes over csrc/pjrt/pjrt_abi.json, without JAX or the tested package.
 
 api = Api(library_path())
 args = api.call("PJRT_Client_PlatformName", client=client)
@@ -57,7 +57,7 @@ def _make_structs() -> None:
     for section in SECTIONS.values():
         for name, layout in section["structs"].items():
             members: list[tuple[str, Any]] = []
-            anonymous = []
+            anonymous: list[str] = []
             for entry in layout["fields"]:
                 if isinstance(entry, dict):
                     label = f"_union{len(anonymous)}"
@@ -77,15 +77,17 @@ def struct_size(name: str) -> int:
     """What a client of this API version puts into `struct_size`."""
     for section in SECTIONS.values():
         if name in section["structs"]:
-            return max(o + s for o, s, _, _ in _leaves(section["structs"][name]["fields"][-1:]))
+            return max(
+                int(o + s) for o, s, _, _ in _leaves(section["structs"][name]["fields"][-1:])
+            )
     raise KeyError(name)
 
 
 def new(name: str, /, **fields: Any) -> Any:
-    """A struct with its `struct_size` and the given fields set; it keeps alive what they point to."""
+    """A struct with its `struct_size` and the fields set; keeps alive what they point to."""
     value = STRUCTS[name]()
     value.fields = fields
-    if "struct_size" in dict(STRUCTS[name]._fields_):  # type: ignore[misc]
+    if hasattr(STRUCTS[name], "struct_size"):
         value.struct_size = struct_size(name)
     for label, content in fields.items():
         setattr(value, label, content)
@@ -139,7 +141,7 @@ def function_address(function: Any) -> int | None:
 
 
 class Api:
-    """The loaded plugin. `called` collects the names of functions called with a struct of their own."""
+    """The loaded plugin. `called` collects the functions called with a struct of their own."""
 
     def __init__(self, path: str) -> None:
         self.library = ctypes.CDLL(path)

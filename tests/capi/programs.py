@@ -30,7 +30,7 @@ def tensor(count: int, **fields: object) -> p.TensorInfo:
 
 
 def add(target: str, count: int = 8, donate: bool = False, **fields: object) -> bytes:
-    """f32[count] + f32[count]; `donate`: the first parameter's memory may become the output's."""
+    """f32[count] + f32[count]; `donate`: the first parameter's memory may be the output's."""
     first = tensor(count, alias=0, donated=True) if donate else tensor(count)
     slots = [
         p.Slot(p.SlotKind.PARAMETER, 0, 0, 4 * count),
@@ -86,6 +86,6 @@ HEADER = struct.Struct("<4sIQQ")
 
 
 def with_checksum(blob: bytes) -> bytes:
-    """The blob with a header that fits its payload, so that a corrupt payload gets past the checksum."""
+    """The blob with a header that fits its payload: what is corrupt gets past the checksum."""
     payload = blob[HEADER.size :]
     return HEADER.pack(p.MAGIC, p.VERSION, len(payload), zlib.crc32(payload)) + payload

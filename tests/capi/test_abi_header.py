@@ -6,8 +6,9 @@ import ctypes
 import importlib.util
 from pathlib import Path
 
-import bare
 import pytest
+
+from . import bare
 
 FOLDER = Path(__file__).parents[2] / "csrc/pjrt"
 STRUCTS = [

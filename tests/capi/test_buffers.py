@@ -1,4 +1,4 @@
-"""Buffers: from the host and back in every layout, metadata, copies, aliases, donation, deletion."""
+"""Buffers: from the host and back in every layout, metadata, copies, donation, deletion."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import itertools
 import struct
 from typing import Any
 
-import bare
 import numpy as np
 import pytest
-from bare import Api
-from conftest import Client
+
+from . import bare
+from .bare import Api
+from .harness import Client
 
 RNG = np.random.default_rng(0)
 
@@ -146,7 +147,7 @@ def test_unsupported_layouts_and_shapes(client: Client) -> None:
 
 @pytest.mark.parametrize("semantics", [2, 3])
 def test_zero_copy(api: Api, client: Client, semantics: int) -> None:
-    """The host's memory is given back when the buffer is gone, whether or not it was used in place."""
+    """The host's memory is given back when the buffer is gone, used in place or not."""
     array = np.arange(4096, dtype=np.float32)
     args = api.call(
         "PJRT_Client_BufferFromHostBuffer",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ctypes
 
-import bare
 import pytest
-from bare import Api
-from conftest import Client
+
+from . import bare
+from .bare import Api
+from .harness import Client
 
 
 def option(value_kind: int, size: int = 0, **value: object) -> object:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 
-import bare
-import programs
 import pytest
-from bare import Api
-from conftest import Client
+
+from . import bare, programs
+from .bare import Api
+from .harness import Client
 
 ALLOWED = {"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED", "INTERNAL"}
 
@@ -45,7 +45,7 @@ def test_bit_flips(api: Api, client: Client) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_mutations(api: Api, client: Client, seed: int) -> None:
-    """100 mutations a seed, with a checksum that fits: the parser itself must find what is wrong."""
+    """100 mutations a seed, with a checksum that fits: the parser must find what is wrong."""
     rng = random.Random(seed)
     blob = programs.copies(client.target)
     interesting = (0, 1, 0x7F, 0x80, 0xFF)

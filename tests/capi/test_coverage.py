@@ -6,8 +6,9 @@ import ctypes
 import re
 from pathlib import Path
 
-import bare
 import pytest
+
+from . import bare
 
 NAMES = [leaf[3] for leaf in bare.SECTIONS["main"]["structs"]["PJRT_Api"]["fields"][3:]]
 EXTENSION_NAMES = [

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 
-import bare
 import pytest
-from bare import Api
+
+from . import bare
+from .bare import Api
 
 
 def an_error(api: Api) -> int:

@@ -6,11 +6,11 @@ import ctypes
 from collections.abc import Iterator
 from typing import Any
 
-import bare
-import programs
 import pytest
-from bare import Api
-from conftest import Client
+
+from . import bare, programs
+from .bare import Api
+from .harness import Client
 
 COMPILE = ctypes.CFUNCTYPE(
     ctypes.c_int, *(ctypes.c_void_p, ctypes.c_size_t) * 4, ctypes.c_void_p, ctypes.c_void_p
@@ -20,7 +20,7 @@ EMIT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)
 
 @pytest.fixture
 def compiler(api: Api) -> Iterator[list[Any]]:
-    """A compiler in the place of mlir_lowering: the code is a Program, or b"error". Collects its calls."""
+    """A compiler in mlir_lowering's place: the code is a Program, or b"error". Yields its calls."""
     extension = api.extension(0x4D544C, "PJRT_Extension_Base")
     # After the base: int version; then the function set_compiler, aligned.
     start = ctypes.addressof(extension)
@@ -30,7 +30,6 @@ def compiler(api: Api) -> Iterator[list[Any]]:
     )
     calls: list[Any] = []
 
-    @COMPILE
     def compile_program(code: int, size: int, *rest: int) -> int:
         format_, format_size, options, options_size, target, target_size, emit, sink = rest
         content = bare.data(code, size)
@@ -47,7 +46,8 @@ def compiler(api: Api) -> Iterator[list[Any]]:
         EMIT(emit)(sink, content, size)
         return 0
 
-    set_compiler(bare.function_address(compile_program))
+    registered = COMPILE(compile_program)
+    set_compiler(bare.function_address(registered))
     yield calls
     set_compiler(None)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-import bare
-import programs
 import pytest
-from bare import Api
-from conftest import Client
-from test_buffers import tiled
+
+from . import bare
+from .bare import Api
+from .harness import Client
+from .test_buffers import tiled
 
 LAYOUTS, FFI, MEMORY_DESCRIPTIONS = 4, 5, 6
 

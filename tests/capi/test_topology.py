@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-import bare
 import pytest
-from bare import Api
-from conftest import Client
+
+from . import bare
+from .bare import Api
+from .harness import Client
 
 
 def create(api: Api, name: str = "", **options: object) -> Any:

@@ -6,12 +6,13 @@ import ctypes
 import struct
 from typing import Any
 
-import bare
 import numpy as np
 import pytest
-from bare import Api
-from conftest import Client
-from test_buffers import tiled
+
+from . import bare
+from .bare import Api
+from .harness import Client
+from .test_buffers import tiled
 
 PREFIX = "PJRT_AsyncHostToDeviceTransferManager_"
 
