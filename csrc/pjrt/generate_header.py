@@ -1,7 +1,7 @@
 """Writes csrc/pjrt/pjrt_c_api.h from csrc/pjrt/pjrt_abi.json: `python generate_header.py`.
 
-The JSON holds the layout of the PJRT C API: for every struct its size and [offset, size, type, name]
-of each field. The header declares that, and asserts at compile time that the compiler agrees.
+The JSON holds the layout of the PJRT C API: the size of every struct, and of each field [offset,
+size, type, name]. The header declares that, and asserts that the compiler agrees.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _leaves(fields: list[Any]) -> list[list[Any]]:
 
 
 def _end(struct: dict[str, Any]) -> tuple[int, str]:
-    """What callers put into struct_size, and the field that ends there (of a union, its longest)."""
+    """What callers put into struct_size, and the field (of a union, the longest) that ends there."""
     return max((offset + size, name) for offset, size, _, name in _leaves(struct["fields"][-1:]))
 
 

@@ -30,7 +30,7 @@ def tensor(count: int, **fields: object) -> p.TensorInfo:
 
 
 def add(target: str, count: int = 8, donate: bool = False, **fields: object) -> bytes:
-    """f32[count] + f32[count]; `donate`: the first parameter's memory may be the output's."""
+    """f32[count] + f32[count]; `donate`: the first parameter may give its memory."""
     first = tensor(count, alias=0, donated=True) if donate else tensor(count)
     slots = [
         p.Slot(p.SlotKind.PARAMETER, 0, 0, 4 * count),

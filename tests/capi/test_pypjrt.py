@@ -40,7 +40,7 @@ def test_conformance(plugin: Any) -> None:
 
 
 def test_runs_a_program(plugin: Any) -> None:
-    pytest.importorskip("pjrt_metal", reason="compiling needs the installed package")
+    pytest.importorskip("pjrt_metal.compiler_hook", reason="compiling needs the installed package")
     from pypjrt import Client
 
     with Client.create(plugin) as client, client.devices() as devices:
