@@ -1,6 +1,6 @@
-// A fake of the few Foundation and Metal classes that csrc/metal uses, for GNU's Objective-C runtime.
-// It runs one hard-coded kernel ("k_add") and the byte copy, on a thread of its own, and records every
-// breach of Metal's protocol: see fake_metal.h. Tests only.
+// A fake of the few Foundation and Metal classes that csrc/metal uses, for GNU's Objective-C
+// runtime. It runs one hard-coded kernel ("k_add") and the byte copy, on a thread of its own, and
+// records every breach of Metal's protocol: see fake_metal.h. Tests only.
 #include "tests/metal/fake_metal.h"
 
 #include <objc/objc.h>
@@ -14,13 +14,20 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef struct { uint64_t width, height, depth; } MTLSize;
-typedef struct { int64_t major, minor, patch; } OsVersion;
+typedef struct {
+  uint64_t width, height, depth;
+} MTLSize;
+typedef struct {
+  int64_t major, minor, patch;
+} OsVersion;
 typedef struct Block {
   void *isa;
   int32_t flags, reserved;
   void (*invoke)(struct Block *, id);
-  struct { unsigned long reserved, size; const char *signature; } *descriptor;
+  struct {
+    unsigned long reserved, size;
+    const char *signature;
+  } *descriptor;
 } Block;
 
 void *_NSConcreteStackBlock[32];
@@ -41,7 +48,10 @@ static void Violation(const char *format, ...) {
   strcat(violations, "\n");
   pthread_mutex_unlock(&lock);
 }
-#define CHECK(condition, ...) do { if (!(condition)) Violation(__VA_ARGS__); } while (0)
+#define CHECK(condition, ...)                 \
+  do {                                        \
+    if (!(condition)) Violation(__VA_ARGS__); \
+  } while (0)
 
 const char *FakeViolations(void) { return violations; }
 void FakeClear(void) { violations[0] = 0; }
@@ -52,7 +62,8 @@ static bool Fails(const char *what) { return strcmp(failing, what) == 0; }
 
 // --- Foundation ---
 
-__attribute__((objc_root_class)) @interface NSObject {
+__attribute__((objc_root_class))
+@interface NSObject {
   Class isa;
  @public
   long references;
@@ -65,7 +76,10 @@ __attribute__((objc_root_class)) @interface NSObject {
 - (BOOL)respondsToSelector:(SEL)selector;
 @end
 
-static __thread struct Autoreleased { id object; struct Autoreleased *next; } *autoreleased;
+static __thread struct Autoreleased {
+  id object;
+  struct Autoreleased *next;
+} *autoreleased;
 
 static id Autorelease(id object) {
   CHECK(autoreleased != NULL, "%s autoreleased without a pool", object_getClassName(object));
@@ -76,16 +90,20 @@ static id Autorelease(id object) {
 }
 
 @implementation NSObject
-+ (void)initialize {}
++ (void)initialize {
+}
 + (id)alloc {
   NSObject *object = class_createInstance(self, 0);
   object->references = 1;
   __atomic_add_fetch(&live, 1, __ATOMIC_SEQ_CST);
   return object;
 }
-- (id)init { return self; }
+- (id)init {
+  return self;
+}
 - (id)retain {
-  CHECK(__atomic_fetch_add(&references, 1, __ATOMIC_SEQ_CST) > 0, "%s retained after its release", object_getClassName(self));
+  CHECK(__atomic_fetch_add(&references, 1, __ATOMIC_SEQ_CST) > 0, "%s retained after its release",
+        object_getClassName(self));
   return self;
 }
 - (void)release {
@@ -94,7 +112,9 @@ static id Autorelease(id object) {
   if (left == 0) [self dealloc];
 }
 // Objects stay as zombies, so that a use after release is seen and not undefined.
-- (void)dealloc { __atomic_sub_fetch(&live, 1, __ATOMIC_SEQ_CST); }
+- (void)dealloc {
+  __atomic_sub_fetch(&live, 1, __ATOMIC_SEQ_CST);
+}
 - (BOOL)respondsToSelector:(SEL)selector {
   // What macOS 15 brought.
   if (macos_major < 15 && strncmp(sel_getName(selector), "setMath", 7) == 0) return NO;
@@ -137,7 +157,9 @@ static id Autorelease(id object) {
   text = strndup(bytes, length);
   return self;
 }
-- (const char *)UTF8String { return text; }
+- (const char *)UTF8String {
+  return text;
+}
 @end
 static NSString *MakeString(const char *text) {
   return [[NSString alloc] initWithBytes:text length:strlen(text) encoding:4];
@@ -150,9 +172,15 @@ static NSString *MakeString(const char *text) {
 }
 @end
 @implementation NSError
-- (id)localizedDescription { return Autorelease(MakeString(text)); }
-- (id)domain { return Autorelease(MakeString("FakeDomain")); }
-- (int64_t)code { return code; }
+- (id)localizedDescription {
+  return Autorelease(MakeString(text));
+}
+- (id)domain {
+  return Autorelease(MakeString("FakeDomain"));
+}
+- (int64_t)code {
+  return code;
+}
 @end
 static id MakeError(const char *text, int64_t code) {
   NSError *error = [NSError alloc];
@@ -164,8 +192,12 @@ static id MakeError(const char *text, int64_t code) {
 @interface NSProcessInfo : NSObject
 @end
 @implementation NSProcessInfo
-+ (id)processInfo { return Autorelease([NSProcessInfo alloc]); }
-- (OsVersion)operatingSystemVersion { return (OsVersion){macos_major, 2, 1}; }
++ (id)processInfo {
+  return Autorelease([NSProcessInfo alloc]);
+}
+- (OsVersion)operatingSystemVersion {
+  return (OsVersion){macos_major, 2, 1};
+}
 @end
 
 @interface NSArray : NSObject {
@@ -174,7 +206,9 @@ static id MakeError(const char *text, int64_t code) {
 }
 @end
 @implementation NSArray
-- (uint64_t)count { return 1; }
+- (uint64_t)count {
+  return 1;
+}
 - (id)objectAtIndex:(uint64_t)index {
   CHECK(index == 0, "index %lu of an array of 1", index);
   return only;
@@ -195,7 +229,9 @@ static id MakeError(const char *text, int64_t code) {
 }
 @end
 @implementation MTLBuffer
-- (void *)contents { return bytes; }
+- (void *)contents {
+  return bytes;
+}
 - (void)dealloc {
   if (owned) free(bytes);
   [super dealloc];
@@ -212,8 +248,12 @@ static id MakeError(const char *text, int64_t code) {
 @interface MTLComputePipelineState : MTLFunction
 @end
 @implementation MTLComputePipelineState
-- (uint64_t)maxTotalThreadsPerThreadgroup { return 512; }
-- (uint64_t)threadExecutionWidth { return Fails("width") ? 64 : 32; }
+- (uint64_t)maxTotalThreadsPerThreadgroup {
+  return 512;
+}
+- (uint64_t)threadExecutionWidth {
+  return Fails("width") ? 64 : 32;
+}
 @end
 
 @interface MTLLibrary : NSObject {
@@ -238,10 +278,18 @@ static id MakeError(const char *text, int64_t code) {
 }
 @end
 @implementation MTLCompileOptions
-- (void)setFastMathEnabled:(BOOL)fast { safe = precise = !fast; }
-- (void)setMathMode:(int64_t)mode { safe = mode == 0; }
-- (void)setMathFloatingPointFunctions:(int64_t)functions { precise = functions == 1; }
-- (void)setLanguageVersion:(uint64_t)version { language = version; }
+- (void)setFastMathEnabled:(BOOL)fast {
+  safe = precise = !fast;
+}
+- (void)setMathMode:(int64_t)mode {
+  safe = mode == 0;
+}
+- (void)setMathFloatingPointFunctions:(int64_t)functions {
+  precise = functions == 1;
+}
+- (void)setLanguageVersion:(uint64_t)version {
+  language = version;
+}
 @end
 
 // --- Metal: commands ---
@@ -296,7 +344,9 @@ typedef struct {
 }
 @end
 @implementation MTLComputeCommandEncoder
-- (void)setComputePipelineState:(MTLComputePipelineState *)new_state { state = new_state; }
+- (void)setComputePipelineState:(MTLComputePipelineState *)new_state {
+  state = new_state;
+}
 - (void)setBuffer:(MTLBuffer *)buffer offset:(uint64_t)offset atIndex:(uint64_t)index {
   CHECK(index < 31 && buffer != nil && offset < buffer->length, "setBuffer out of bounds");
   CHECK(buffer->references > 0, "setBuffer of a released buffer");
@@ -326,7 +376,11 @@ typedef struct {
 @interface MTLBlitCommandEncoder : MTLCommandEncoder
 @end
 @implementation MTLBlitCommandEncoder
-- (void)copyFromBuffer:(MTLBuffer *)source sourceOffset:(uint64_t)from toBuffer:(MTLBuffer *)destination destinationOffset:(uint64_t)to size:(uint64_t)size {
+- (void)copyFromBuffer:(MTLBuffer *)source
+          sourceOffset:(uint64_t)from
+              toBuffer:(MTLBuffer *)destination
+     destinationOffset:(uint64_t)to
+                  size:(uint64_t)size {
   CHECK((from | to | size) % 4 == 0, "blit not a multiple of 4");
   CHECK(from + size <= source->length && to + size <= destination->length, "blit out of bounds");
   *[self add] = (Command){2, {[source retain], [destination retain], nil}, {from, to, 0}, 0, size};
@@ -399,10 +453,13 @@ static void *Gpu(void *unused) {
   CHECK(type == 0, "dispatch type %lu", type);
   return [self open:objc_getClass("MTLComputeCommandEncoder")];
 }
-- (id)blitCommandEncoder { return [self open:objc_getClass("MTLBlitCommandEncoder")]; }
+- (id)blitCommandEncoder {
+  return [self open:objc_getClass("MTLBlitCommandEncoder")];
+}
 - (void)addCompletedHandler:(Block *)block {
   CHECK(status == 0 && handler == NULL, "handler after commit");
-  CHECK(block->isa == _NSConcreteStackBlock && (block->flags & (1 << 25)) == 0, "not a plain stack block");
+  CHECK(block->isa == _NSConcreteStackBlock && (block->flags & (1 << 25)) == 0,
+        "not a plain stack block");
   CHECK(strcmp(block->descriptor->signature, "v16@?0@8") == 0, "block's signature");
   handler = malloc(block->descriptor->size);
   memcpy(handler, block, block->descriptor->size);
@@ -429,8 +486,12 @@ static void *Gpu(void *unused) {
   while (status < 4) pthread_cond_wait(&changed, &lock);
   pthread_mutex_unlock(&lock);
 }
-- (uint64_t)status { return status; }
-- (id)error { return error; }
+- (uint64_t)status {
+  return status;
+}
+- (id)error {
+  return error;
+}
 - (void)dealloc {
   for (int i = 0; i < count; ++i) {
     for (int j = 0; j < 3; ++j) [commands[i].buffers[j] release];
@@ -444,7 +505,9 @@ static void *Gpu(void *unused) {
 @interface MTLCommandQueue : NSObject
 @end
 @implementation MTLCommandQueue
-- (id)commandBuffer { return Autorelease([MTLCommandBuffer alloc]); }
+- (id)commandBuffer {
+  return Autorelease([MTLCommandBuffer alloc]);
+}
 @end
 
 // --- Metal: the device ---
@@ -452,14 +515,30 @@ static void *Gpu(void *unused) {
 @interface MTLDevice : NSObject
 @end
 @implementation MTLDevice
-- (id)name { return Autorelease(MakeString("Apple Fake")); }
-- (BOOL)supportsFamily:(int64_t)family { return !Fails("family") && family <= 1008; }
-- (BOOL)hasUnifiedMemory { return YES; }
-- (uint64_t)recommendedMaxWorkingSetSize { return 1ull << 33; }
-- (uint64_t)maxBufferLength { return 1ull << 32; }
-- (uint64_t)maxThreadgroupMemoryLength { return 32768; }
-- (MTLSize)maxThreadsPerThreadgroup { return (MTLSize){1024, 1024, 1024}; }
-- (id)newCommandQueue { return [MTLCommandQueue alloc]; }
+- (id)name {
+  return Autorelease(MakeString("Apple Fake"));
+}
+- (BOOL)supportsFamily:(int64_t)family {
+  return !Fails("family") && family <= 1008;
+}
+- (BOOL)hasUnifiedMemory {
+  return YES;
+}
+- (uint64_t)recommendedMaxWorkingSetSize {
+  return 1ull << 33;
+}
+- (uint64_t)maxBufferLength {
+  return 1ull << 32;
+}
+- (uint64_t)maxThreadgroupMemoryLength {
+  return 32768;
+}
+- (MTLSize)maxThreadsPerThreadgroup {
+  return (MTLSize){1024, 1024, 1024};
+}
+- (id)newCommandQueue {
+  return [MTLCommandQueue alloc];
+}
 - (id)newBufferWithLength:(uint64_t)length options:(uint64_t)options {
   CHECK(options == 0 && length > 0 && length <= 1ull << 32, "buffer of %lu bytes", length);
   if (Fails("allocate")) return nil;
@@ -474,15 +553,21 @@ static void *Gpu(void *unused) {
   memcpy(buffer->bytes, bytes, length);
   return buffer;
 }
-- (id)newBufferWithBytesNoCopy:(void *)bytes length:(uint64_t)length options:(uint64_t)options deallocator:(Block *)deallocator {
+- (id)newBufferWithBytesNoCopy:(void *)bytes
+                        length:(uint64_t)length
+                       options:(uint64_t)options
+                   deallocator:(Block *)deallocator {
   const uint64_t page = (uint64_t)getpagesize();
-  CHECK((uint64_t)bytes % page == 0 && length % page == 0 && deallocator == NULL && options == 0, "no-copy buffer");
+  CHECK((uint64_t)bytes % page == 0 && length % page == 0 && deallocator == NULL && options == 0,
+        "no-copy buffer");
   MTLBuffer *buffer = [MTLBuffer alloc];
   buffer->bytes = bytes;
   buffer->length = length;
   return buffer;
 }
-- (id)newLibraryWithSource:(NSString *)source options:(MTLCompileOptions *)options error:(id *)error {
+- (id)newLibraryWithSource:(NSString *)source
+                   options:(MTLCompileOptions *)options
+                     error:(id *)error {
   CHECK(options->safe && options->precise, "fast math");
   CHECK(options->language == (macos_major >= 14 ? 0x30001 : 0x30000), "language version");
   if (strstr(source->text, "#error") != NULL) {

@@ -122,7 +122,9 @@ void DispatchesAndCopies() {
   encoder->Copy({f.c.get(), 4}, {copied.get(), 0}, 400);     // a blit
   encoder->Copy({f.c.get(), 4}, {copied.get(), 3}, 0);       // nothing
   encoder->Copy({copied.get(), 6}, {copied.get(), 397}, 7);  // bytes
+  encoder->Copy({f.a.get(), 0}, {f.b.get(), 4}, 6);          // bytes: only the size is odd
   EXPECT(!Finish(*encoder));
+  EXPECT(std::memcmp(f.b->data() + 4, f.a->data(), 6) == 0 && Floats(f.b)[3] == 6.0f);
   for (int i = 0; i < 99; ++i) EXPECT(Floats(copied)[i] == 21.0f * static_cast<float>(i));
   EXPECT(std::memcmp(copied->data() + 397, copied->data() + 6, 7) == 0);
 }

@@ -12,18 +12,25 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-g", f"-I{ROOT}"]
-CHECKS = re.findall(r'^    \{"(\w+)", \w+\},$', (ROOT / "tests/metal/metal_device_test.cc").read_text(), re.M)
+CHECKS = re.findall(
+    r'^    \{"(\w+)", \w+\},$',
+    (ROOT / "tests/metal/metal_device_test.cc").read_text(),
+    re.MULTILINE,
+)
 
 
 def run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The test program, linked with the fake; skips where no compiler reads Objective-C."""
     folder = tmp_path_factory.mktemp("metal")
-    if not shutil.which("gcc") or run(["gcc", "-print-prog-name=cc1obj"]).stdout.strip() == "cc1obj":
+    if (
+        not shutil.which("gcc")
+        or run(["gcc", "-print-prog-name=cc1obj"]).stdout.strip() == "cc1obj"
+    ):
         pytest.skip("needs gcc for Objective-C: apt-get install gobjc")
     library = folder / "libfake_metal.so"
     fake = run(
@@ -32,7 +39,10 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert fake.returncode == 0, fake.stderr
     binary = folder / "metal_device_test"
-    sources = [*sorted((ROOT / "csrc/metal").glob("*.cc")), ROOT / "tests/metal/metal_device_test.cc"]
+    sources = [
+        *sorted((ROOT / "csrc/metal").glob("*.cc")),
+        ROOT / "tests/metal/metal_device_test.cc",
+    ]
     built = run(
         ["g++", "-std=c++20", *WARNINGS, *map(str, sources), "-o", str(binary), str(library)]
         + [f"-Wl,-rpath,{folder}", "-lobjc", "-lpthread", "-ldl"]
