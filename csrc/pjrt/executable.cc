@@ -17,9 +17,10 @@ struct PJRT_SerializedCompileOptions {
 namespace pjrt_metal {
 namespace {
 
-int64_t TotalBytes(const std::vector<TensorInfo>& tensors) {
-  int64_t bytes = 0;
-  for (const TensorInfo& tensor : tensors) bytes += static_cast<int64_t>(tensor.bytes());
+// Unsigned, so that a corrupt Program's sizes may wrap.
+uint64_t TotalBytes(const std::vector<TensorInfo>& tensors) {
+  uint64_t bytes = 0;
+  for (const TensorInfo& tensor : tensors) bytes += tensor.bytes();
   return bytes;
 }
 
@@ -125,16 +126,16 @@ void GetCostAnalysis(PJRT_Executable_GetCostAnalysis_Args& args) {
 void GetCompiledMemoryStats(PJRT_Executable_GetCompiledMemoryStats_Args& args) {
   const CompiledProgram& compiled = Checked(args.executable);
   const Program& program = *compiled.program;
-  const int64_t arguments = TotalBytes(program.parameters);
-  const int64_t outputs = TotalBytes(program.outputs);
-  const auto arena = static_cast<int64_t>(program.arena_bytes);
-  int64_t aliased = 0;
+  const uint64_t arguments = TotalBytes(program.parameters);
+  const uint64_t outputs = TotalBytes(program.outputs);
+  const uint64_t arena = program.arena_bytes;
+  uint64_t aliased = 0;
   for (const TensorInfo& parameter : program.parameters) {
-    if (parameter.alias >= 0) aliased += static_cast<int64_t>(parameter.bytes());
+    if (parameter.alias >= 0) aliased += parameter.bytes();
   }
-  int64_t constants = 0;
-  for (const auto& constant : program.constants) constants += static_cast<int64_t>(constant.size());
-  const int64_t peak = arguments + outputs - aliased + arena + constants;
+  uint64_t constants = 0;
+  for (const auto& constant : program.constants) constants += constant.size();
+  const uint64_t peak = arguments + outputs - aliased + arena + constants;
   args.generated_code_size_in_bytes = compiled.code_bytes;
   args.argument_size_in_bytes = arguments;
   args.output_size_in_bytes = outputs;

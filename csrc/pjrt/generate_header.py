@@ -58,7 +58,7 @@ def _leaves(fields: list[Any]) -> list[list[Any]]:
 
 
 def _end(struct: dict[str, Any]) -> tuple[int, str]:
-    """What callers put into struct_size, and the field (of a union, the longest) that ends there."""
+    """What callers put into struct_size, and the field (of a union: one) that ends there."""
     return max((offset + size, name) for offset, size, _, name in _leaves(struct["fields"][-1:]))
 
 

@@ -58,7 +58,7 @@ def add(target: str, count: int = 8, donate: bool = False, **fields: object) -> 
 
 
 def copies(target: str, count: int = 4) -> bytes:
-    """x -> (x, [1, 2, ...]): copies only, through the arena, with a constant. Nothing to compile."""
+    """x -> (x, [1, 2, ...]): copies only, through the arena, with a constant. No kernel."""
     size = 4 * count
     slots = [
         p.Slot(p.SlotKind.PARAMETER, 0, 0, size),
