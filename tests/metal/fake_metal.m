@@ -89,6 +89,10 @@ static id Autorelease(id object) {
   return object;
 }
 
+static bool Alive(NSObject *object) {
+  return __atomic_load_n(&object->references, __ATOMIC_SEQ_CST) > 0;
+}
+
 @implementation NSObject
 + (void)initialize {
 }
@@ -263,7 +267,7 @@ static id MakeError(const char *text, int64_t code) {
 @end
 @implementation MTLLibrary
 - (id)newFunctionWithName:(NSString *)name {
-  CHECK(name->references > 0, "function name used after release");
+  CHECK(Alive(name), "function name used after release");
   if (strstr(source, name->text) == NULL) return nil;
   MTLFunction *function = [MTLFunction alloc];
   function->kernel = strcmp(name->text, "k_add") == 0 ? 0 : 1;
@@ -349,7 +353,7 @@ typedef struct {
 }
 - (void)setBuffer:(MTLBuffer *)buffer offset:(uint64_t)offset atIndex:(uint64_t)index {
   CHECK(index < 31 && buffer != nil && offset < buffer->length, "setBuffer out of bounds");
-  CHECK(buffer->references > 0, "setBuffer of a released buffer");
+  CHECK(Alive(buffer), "setBuffer of a released buffer");
   if (index == 3) {
     now.scale = *(float *)buffer->bytes;
     return;
@@ -391,7 +395,7 @@ static void Run(const Command *command) {
   char *at[3] = {0};
   for (int i = 0; i < 3; ++i) {
     if (command->buffers[i] == nil) continue;
-    CHECK(command->buffers[i]->references > 0, "kernel reads a released buffer");
+    CHECK(Alive(command->buffers[i]), "kernel reads a released buffer");
     at[i] = command->buffers[i]->bytes + command->offsets[i];
   }
   for (uint64_t i = 0; i < command->count; ++i) {
