@@ -171,6 +171,7 @@ void DependencyReady(PJRT_Buffer_DonateWithControlDependency_Callback_Args* args
 // A buffer that takes the memory over and is defined once the dependency is met, too.
 void DonateWithControlDependency(PJRT_Buffer_DonateWithControlDependency_Args& args) {
   PJRT_Buffer& source = Checked(args.buffer);
+  source.buffer->storage();  // throws if it was deleted
   const StorageRef from = source.buffer->Donate();
   if (from == nullptr) {
     throw FailedPrecondition("the buffer cannot be donated: its memory has other users");

@@ -1,5 +1,5 @@
-// The extension in our own PJRT_Api table through which pjrt_metal._core reaches the runtime. Only our Python
-// module reads it; its version is checked there.
+// The extension in our own PJRT_Api table through which pjrt_metal._core reaches the runtime. Only
+// our Python module reads it; its version is checked there.
 #pragma once
 
 #include "csrc/pjrt/pjrt_c_api.h"
