@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "csrc/runtime/device.h"
@@ -26,6 +26,24 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   AllocationRef Allocate(size_t bytes, const std::string& tag);
   MemoryStats stats() const;
   void ReleaseCached();
+
+ private:
+  class Block;
+  struct Holder {
+    uint64_t bytes = 0;
+    int64_t count = 0;
+  };
+
+  AllocationRef AllocateNew(size_t size, const std::string& tag, std::unique_lock<std::mutex>& lock);
+  std::string Report(size_t size, const std::string& tag) const;
+  void Return(AllocationRef memory, const std::string& tag);
+  void DropCached();
+
+  Device* device_;
+  mutable std::mutex mutex_;
+  MemoryStats stats_;
+  std::unordered_map<size_t, std::vector<AllocationRef>> free_;  // by size
+  std::unordered_map<std::string, Holder> holders_;              // by tag
 };
 
 }  // namespace pjrt_metal

@@ -29,6 +29,8 @@ class Allocation {
   virtual ~Allocation() = default;
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
+  // The device's own object behind this one: an allocator's block forwards to the memory it hands out.
+  virtual Allocation* device_allocation() { return this; }
 
  protected:
   Allocation(std::byte* data, size_t size) : data_(data), size_(size) {}

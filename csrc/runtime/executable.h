@@ -10,7 +10,7 @@
 
 namespace pjrt_metal {
 
-class LoadedProgram {
+class LoadedProgram : public std::enable_shared_from_this<LoadedProgram> {
  public:
   // Compiles the kernels. Throws if the Program's target does not fit the device, or a kernel does not compile.
   LoadedProgram(LogicalDevice* device, std::shared_ptr<const Program> program);
@@ -27,11 +27,22 @@ class LoadedProgram {
 
   const Program& program() const { return *program_; }
   LogicalDevice* device() const { return device_; }
-  uint64_t generated_code_bytes() const;
 
  private:
+  friend class Execution;
+
+  void CheckArguments(std::span<Buffer* const> arguments) const;
+  bool Donates(size_t parameter, std::span<const int64_t> non_donatable) const;
+  MemorySpace* MemoryFor(const TensorInfo& tensor) const;
+
   LogicalDevice* device_;
   std::shared_ptr<const Program> program_;
+  std::vector<PipelineRef> pipelines_;  // one a kernel
+  AllocationRef constants_;
+  std::vector<size_t> constant_offsets_;
+  std::vector<MemorySpace*> output_memories_;
+  bool donates_any_ = false;
+  bool small_ = false;  // worth running on the caller's thread
 };
 
 }  // namespace pjrt_metal

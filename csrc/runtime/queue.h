@@ -1,5 +1,5 @@
 // The submission queue of one logical device: tasks run in order on one thread; a small task on an idle
-// queue runs inline on the caller's thread, which saves two context switches.
+// queue may run on the caller's thread instead, which saves two context switches.
 #pragma once
 
 #include <condition_variable>
@@ -14,12 +14,23 @@ class Queue {
  public:
   Queue();
   ~Queue();  // runs what is queued, then joins
-  // `task` must not throw.
-  void Submit(std::function<void()> task, bool may_run_inline);
+  // Tasks must not throw.
+  void Submit(std::function<void()> task);
+  // Runs `task` now, on this thread, if nothing is queued or running; else returns false.
+  template <class Task>
+  bool TryRunInline(Task&& task) {
+    if (!BeginInline()) return false;
+    task();
+    EndInline();
+    return true;
+  }
   void Drain();  // returns when everything submitted before has run
 
  private:
+  bool BeginInline();
+  void EndInline();
   void Loop();
+
   std::mutex mutex_;
   std::condition_variable wake_, idle_;
   std::deque<std::function<void()>> tasks_;

@@ -1,0 +1,119 @@
+#include "csrc/runtime/client.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+namespace pjrt_metal {
+namespace {
+
+constexpr double kDefaultMemoryFraction = 0.75;  // the rest is the system's and other programs'
+
+double Fraction(const std::string& text) {
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, status] = std::from_chars(text.data(), end, value);
+  if (status != std::errc() || stop != end || !(value > 0) || value > 1) {
+    throw InvalidArgument("option memory_fraction=" + text + ": expected a number above 0 and at most 1");
+  }
+  return value;
+}
+
+// Hands memory that the host owns to the runtime; the host is told when it is no longer used.
+bool IsDense(std::span<const int64_t> dims, std::span<const int64_t> strides, std::span<const int64_t> wanted) {
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (dims[i] > 1 && strides[i] != wanted[i]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+const char* MemorySpace::kind_name() const {
+  switch (kind_) {
+    case MemoryKind::kDevice: return "device";
+    case MemoryKind::kPinnedHost: return "pinned_host";
+    case MemoryKind::kUnpinnedHost: return "unpinned_host";
+  }
+  return "";
+}
+
+LogicalDevice::LogicalDevice(Client* client, int id, Device* device, uint64_t memory_limit)
+    : client_(client),
+      id_(id),
+      device_(device),
+      allocator_(std::make_shared<Allocator>(device, memory_limit)),
+      queue_(std::make_unique<Queue>()) {
+  constexpr MemoryKind kKinds[] = {MemoryKind::kDevice, MemoryKind::kPinnedHost, MemoryKind::kUnpinnedHost};
+  for (const MemoryKind kind : kKinds) {
+    const int number = id * static_cast<int>(std::size(kKinds)) + static_cast<int>(kind);
+    memories_.push_back(std::make_unique<MemorySpace>(this, number, kind));
+  }
+}
+
+std::unique_ptr<Buffer> LogicalDevice::FromHost(MemorySpace* memory, const void* data, DType dtype,
+                                                std::vector<int64_t> dims, std::span<const int64_t> byte_strides,
+                                                std::span<const int64_t> minor_to_major, bool zero_copy,
+                                                std::function<void()> on_done) {
+  const size_t bytes = DenseBytes(dtype, dims);
+  const size_t element = Info(dtype).host_bits / 8;
+  std::vector<int64_t> order(minor_to_major.begin(), minor_to_major.end());
+  if (order.empty()) {
+    for (size_t i = dims.size(); i > 0; --i) order.push_back(static_cast<int64_t>(i - 1));
+  }
+  const std::vector<int64_t> strides = DenseStrides(dims, order, element);
+  std::vector<int64_t> source(byte_strides.begin(), byte_strides.end());
+  if (source.empty()) {
+    std::vector<int64_t> row_major;
+    for (size_t i = dims.size(); i > 0; --i) row_major.push_back(static_cast<int64_t>(i - 1));
+    source = DenseStrides(dims, row_major, element);
+  }
+  auto storage = std::make_shared<Storage>();
+  storage->defined = Event::Ready();
+  if (zero_copy && bytes > 0 && IsDense(dims, source, strides)) {
+    storage->allocation = device_->Wrap(const_cast<void*>(data), bytes);
+  }
+  if (storage->allocation != nullptr) {
+    storage->on_release = std::move(on_done);
+  } else {
+    storage->allocation = allocator_->Allocate(bytes, "arrays from the host");
+    if (bytes > 0) {
+      CopyStrided(static_cast<const std::byte*>(data), source, storage->allocation->data(), strides, dims, element);
+    }
+    if (on_done) on_done();
+  }
+  return std::make_unique<Buffer>(memory, dtype, std::move(dims), std::move(order), std::move(storage));
+}
+
+std::unique_ptr<Buffer> LogicalDevice::Uninitialized(MemorySpace* memory, DType dtype, std::vector<int64_t> dims,
+                                                     std::span<const int64_t> minor_to_major, EventRef defined) {
+  auto storage = std::make_shared<Storage>();
+  storage->allocation = allocator_->Allocate(DenseBytes(dtype, dims), "arrays from the host");
+  storage->defined = std::move(defined);
+  if (minor_to_major.empty()) return std::make_unique<Buffer>(memory, dtype, std::move(dims), std::move(storage));
+  return std::make_unique<Buffer>(memory, dtype, std::move(dims),
+                                  std::vector<int64_t>(minor_to_major.begin(), minor_to_major.end()),
+                                  std::move(storage));
+}
+
+Client::Client(const std::map<std::string, std::string>& options) {
+  double fraction = kDefaultMemoryFraction;
+  for (const auto& [name, value] : options) {
+    if (name != "memory_fraction") {
+      throw InvalidArgument("unknown client option \"" + name + "\"; the options are: memory_fraction");
+    }
+    fraction = Fraction(value);
+  }
+  hardware_ = DiscoverDevices();
+  for (size_t i = 0; i < hardware_.size(); ++i) {
+    const auto limit = static_cast<uint64_t>(fraction * static_cast<double>(hardware_[i]->info().memory_bytes));
+    devices_.push_back(std::make_unique<LogicalDevice>(this, static_cast<int>(i), hardware_[i].get(), limit));
+  }
+  platform_version_ = hardware_.front()->info().platform_version;
+}
+
+Client::~Client() {
+  for (const auto& device : devices_) device->queue().Drain();
+}
+
+}  // namespace pjrt_metal

@@ -1,0 +1,25 @@
+// Which devices this machine has: the one place that knows both implementations.
+#include "csrc/metal/metal_device.h"
+#include "csrc/runtime/device.h"
+#include "csrc/runtime/environment.h"
+#include "csrc/software/software_device.h"
+
+namespace pjrt_metal {
+
+std::vector<std::unique_ptr<Device>> DiscoverDevices() {
+  const std::string choice = environment::DeviceChoice();
+  if (!choice.empty() && choice != "gpu" && choice != "software") {
+    throw InvalidArgument("PJRT_METAL_DEVICE=" + choice + ": expected gpu or software");
+  }
+  std::vector<std::unique_ptr<Device>> devices;
+  if (choice != "software") devices = metal::Discover();
+  if (devices.empty()) {
+    if (choice == "gpu") {
+      throw FailedPrecondition("PJRT_METAL_DEVICE=gpu, but this machine has no GPU that Metal can use");
+    }
+    devices.push_back(software::Create());
+  }
+  return devices;
+}
+
+}  // namespace pjrt_metal

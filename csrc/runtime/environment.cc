@@ -1,0 +1,42 @@
+#include "csrc/runtime/environment.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <string_view>
+
+#include "csrc/runtime/error.h"
+
+namespace pjrt_metal::environment {
+namespace {
+
+std::string Get(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+}  // namespace
+
+bool Log() {
+  const std::string value = Get("PJRT_METAL_LOG");
+  return !value.empty() && value != "0";
+}
+
+std::string DeviceChoice() { return Get("PJRT_METAL_DEVICE"); }
+std::string Cxx() { return Get("PJRT_METAL_CXX"); }
+std::string CacheDir() { return Get("PJRT_METAL_CACHE_DIR"); }
+std::string Home() { return Get("HOME"); }
+std::string XdgCacheHome() { return Get("XDG_CACHE_HOME"); }
+
+std::optional<uint32_t> Threads() {
+  const std::string text = Get("PJRT_METAL_THREADS");
+  if (text.empty()) return std::nullopt;
+  uint32_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, status] = std::from_chars(text.data(), end, value);
+  if (status != std::errc() || stop != end || value < 1 || value > 1024) {
+    throw InvalidArgument("PJRT_METAL_THREADS=" + text + ": expected a number from 1 to 1024");
+  }
+  return value;
+}
+
+}  // namespace pjrt_metal::environment

@@ -1,0 +1,25 @@
+// Every environment variable of the plugin, read in one place.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace pjrt_metal::environment {
+
+// PJRT_METAL_LOG=1: phases and their times on stderr.
+bool Log();
+// PJRT_METAL_DEVICE=gpu|software: which device to use; empty: the best there is.
+std::string DeviceChoice();
+// PJRT_METAL_CXX: the host compiler of the software device; empty: look for one.
+std::string Cxx();
+// PJRT_METAL_CACHE_DIR: where compiled kernels are kept; empty: the user's cache folder.
+std::string CacheDir();
+// PJRT_METAL_THREADS: threads of the software device; nothing: one a usable core. Throws InvalidArgument
+// unless it is a number from 1 to 1024.
+std::optional<uint32_t> Threads();
+// The user's home folder and the platform's cache folder variable, for the default cache location.
+std::string Home();
+std::string XdgCacheHome();
+
+}  // namespace pjrt_metal::environment

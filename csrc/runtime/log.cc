@@ -1,0 +1,19 @@
+#include "csrc/runtime/log.h"
+
+#include <cstdio>
+
+#include "csrc/runtime/environment.h"
+
+namespace pjrt_metal {
+
+bool LogEnabled() {
+  static const bool enabled = environment::Log();
+  return enabled;
+}
+
+void LogPhase(const char* phase, double milliseconds, const std::string& detail) {
+  if (!LogEnabled()) return;
+  std::fprintf(stderr, "pjrt_metal: %-24s %9.3f ms  %s\n", phase, milliseconds, detail.c_str());
+}
+
+}  // namespace pjrt_metal

@@ -1,0 +1,60 @@
+#include "csrc/runtime/queue.h"
+
+namespace pjrt_metal {
+
+Queue::Queue() = default;
+
+Queue::~Queue() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    wake_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void Queue::Submit(std::function<void()> task) {
+  const std::lock_guard lock(mutex_);
+  tasks_.push_back(std::move(task));
+  // Started late, so that a process that only ever runs small programs has no thread to fork around.
+  if (!thread_.joinable()) thread_ = std::thread([this] { Loop(); });
+  wake_.notify_one();
+}
+
+bool Queue::BeginInline() {
+  const std::lock_guard lock(mutex_);
+  if (running_ || !tasks_.empty()) return false;
+  running_ = true;
+  return true;
+}
+
+void Queue::EndInline() {
+  const std::lock_guard lock(mutex_);
+  running_ = false;
+  if (!tasks_.empty()) wake_.notify_one();
+  idle_.notify_all();
+}
+
+void Queue::Drain() {
+  std::unique_lock lock(mutex_);
+  idle_.wait(lock, [this] { return tasks_.empty() && !running_; });
+}
+
+void Queue::Loop() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    wake_.wait(lock, [this] { return (!tasks_.empty() && !running_) || (stop_ && tasks_.empty()); });
+    if (tasks_.empty()) return;
+    std::function<void()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    running_ = true;
+    lock.unlock();
+    task();
+    task = nullptr;  // what it holds is released outside the lock
+    lock.lock();
+    running_ = false;
+    idle_.notify_all();
+  }
+}
+
+}  // namespace pjrt_metal
