@@ -19,6 +19,7 @@ from mlir_lowering.cost import analyze
 from mlir_lowering.graph import Graph
 from mlir_lowering.options import CompileOptions, read_options
 from mlir_lowering.passes import PASSES
+from mlir_lowering.passes.layouts import logical_shape
 from mlir_lowering.plan import BufferPlan, plan
 from mlir_lowering.program import Program, TensorInfo, serialize
 from mlir_lowering.sequence import Sequence, build_sequence
@@ -88,7 +89,7 @@ def _assemble(
     parameters = [
         TensorInfo(
             arg.dtype.code,
-            arg.shape,
+            logical_shape(arg.shape, info.layout),
             layout(len(arg.shape), info.layout),
             info.memory_kind,
             buffers.aliases.get(number, -1),
@@ -97,7 +98,12 @@ def _assemble(
         for number, (arg, info) in enumerate(zip(graph.args, graph.arguments, strict=True))
     ]
     outputs = [
-        TensorInfo(value.dtype.code, value.shape, layout(len(value.shape), wanted), kind)
+        TensorInfo(
+            value.dtype.code,
+            logical_shape(value.shape, wanted),
+            layout(len(value.shape), wanted),
+            kind,
+        )
         for value, wanted, kind in zip(
             graph.outputs, graph.output_layouts, graph.output_memory_kinds, strict=True
         )

@@ -1,0 +1,77 @@
+"""What JAX hard-codes about platforms and a plugin can only change in place. Each patch says why it is needed.
+
+JAX may move these private names; a patch that finds nothing to change says so in the log, and JAX works without it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+
+def mark_stable() -> None:
+    """Before registration: otherwise JAX warns that the platform is experimental."""
+    from jax._src import xla_bridge
+
+    _try("the experimental warning", lambda: xla_bridge._nonexperimental_plugins.add("metal"))
+
+
+def apply() -> None:
+    """After registration."""
+    _try("failing quietly", _fail_quietly)
+    _try("donation", _allow_donation)
+    _try("the persistent compilation cache", _allow_compilation_cache)
+
+
+def _try(what: str, patch: Callable[[], Any]) -> None:
+    try:
+        patch()
+    except (AttributeError, ImportError, KeyError, TypeError) as error:
+        logger.warning("pjrt-metal could not set up %s in this version of jax: %s", what, error)
+
+
+def _fail_quietly() -> None:
+    """A device that cannot be opened must not break programs that did not ask for metal."""
+    from jax._src import xla_bridge
+
+    factories = xla_bridge._backend_factories
+    factories["metal"] = dataclasses.replace(factories["metal"], fail_quietly=True)
+
+
+def _allow_donation() -> None:
+    """JAX drops donate_argnums on platforms that are not in this list."""
+    from jax._src.interpreters import mlir
+
+    if "metal" not in mlir._platforms_with_donation:
+        mlir._platforms_with_donation.append("metal")
+
+
+def _allow_compilation_cache() -> None:
+    """JAX keeps compiled programs on disk for a hard-coded list of platforms only."""
+    from jax._src import compilation_cache
+
+    original = compilation_cache.is_cache_used
+
+    def is_cache_used(backend: Any) -> bool:
+        if backend.platform != "metal":
+            return bool(original(backend))
+        # The answer is remembered for the process, whichever backend asked first; ask under a listed name.
+        return bool(original(_Listed(backend)))
+
+    compilation_cache.is_cache_used = is_cache_used
+
+
+class _Listed:
+    """A backend under the name of a platform that JAX's list has."""
+
+    platform = "gpu"
+
+    def __init__(self, backend: Any) -> None:
+        self._backend = backend
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
