@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 INVALID_ARGUMENT = 3
+RESOURCE_EXHAUSTED = 8
 UNIMPLEMENTED = 12
 INTERNAL = 13
 

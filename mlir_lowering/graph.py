@@ -63,7 +63,7 @@ class Value:
 
 
 class Op:
-    """One operation. `loc` is the user's source line, "" if unknown."""
+    """One operation. `str(loc)` is the user's source line, "" if unknown."""
 
     __slots__ = ("attrs", "loc", "name", "operands", "regions", "results")
 
@@ -74,7 +74,7 @@ class Op:
         result_types: list[TensorType],
         attrs: dict[str, Any] | None = None,
         regions: list[Region] | None = None,
-        loc: str = "",
+        loc: object = "",
     ) -> None:
         self.name = name
         self.operands = operands

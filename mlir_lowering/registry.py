@@ -26,11 +26,13 @@ class Sample:
 
     `text` is the body of `func.func @main` with its signature, as StableHLO text: for instance
     "(%a: tensor<2xf32>) -> tensor<2xf32> { %0 = stablehlo.tanh %a : tensor<2xf32> return %0 : tensor<2xf32> }".
-    `inputs` makes its arguments from a seeded generator; None draws normal floats and small integers.
+    `inputs` makes its arguments from a seeded generator; None draws normal floats and small integers. `rtol`
+    takes the place of the record's for coarser element types.
     """
 
     text: str
     inputs: Callable[[np.random.Generator], list[np.ndarray[Any, Any]]] | None = None
+    rtol: float | None = None
 
 
 @dataclass(frozen=True)

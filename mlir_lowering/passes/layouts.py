@@ -7,6 +7,7 @@ output likewise the other way. The Program's tensors keep their logical dimensio
 from __future__ import annotations
 
 from mlir_lowering.graph import Graph, Op, TensorType, Value, replace_uses
+from mlir_lowering.targets import Target
 
 
 def _is_row_major(layout: tuple[int, ...] | None) -> bool:
@@ -23,7 +24,7 @@ def logical_shape(physical: tuple[int, ...], layout: tuple[int, ...] | None) -> 
     return tuple(shape)
 
 
-def run(graph: Graph) -> None:
+def run(graph: Graph, target: Target) -> None:
     """Rewrites arguments and outputs with a layout of their own."""
     transposes = []
     replaced = {}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from mlir_lowering.kernel import ScheduleDef
-from mlir_lowering.schedules import reduce, sort, update, window
+from mlir_lowering.schedules import contraction_software, reduce, sort, update, window
 
 SCHEDULES: dict[str, ScheduleDef] = {
+    "contraction": contraction_software.SCHEDULE,
     "reduce": reduce.SCHEDULE,
     "reduce_window": window.REDUCE_WINDOW,
     "select_and_scatter": window.SELECT_AND_SCATTER,

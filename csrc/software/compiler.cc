@@ -1,0 +1,112 @@
+#include "csrc/software/compiler.h"
+
+#include <unistd.h>
+
+#include <iterator>
+#include <sstream>
+
+#include "csrc/runtime/error.h"
+#include "csrc/software/files.h"
+#include "csrc/software/process.h"
+
+namespace pjrt_metal::software {
+namespace {
+
+constexpr const char* kFlags[] = {
+    "-std=c++17", "-O3",
+#if defined(__x86_64__)
+    // Registers as wide as the target's vector_bytes says: by default compilers use half of
+    // AVX-512.
+    "-march=native", "-mprefer-vector-width=512",
+#else
+    "-mcpu=native",
+#endif
+    // Metal's arithmetic: multiply-add may fuse, integers wrap, char has a sign, nothing traps; no
+    // reassociation.
+    "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fwrapv", "-fsigned-char",
+    "-fno-strict-aliasing", "-fopenmp-simd",
+    // [[buffer(0)]] and its like are attributes that no C++ compiler knows.
+    "-w", "-Wno-attributes", "-shared", "-fPIC", "-fvisibility=hidden"};
+
+constexpr int kMessageLines = 30;
+
+std::vector<std::string> Words(const std::string& text) {
+  std::istringstream stream(text);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+// The interpreter this process runs, if it is Python and was started by its path, else the one on
+// PATH.
+std::string FindPython() {
+  const std::string command = ReadFile("/proc/self/cmdline").value_or("");
+  const std::string program = command.substr(0, command.find('\0'));
+  const size_t slash = program.rfind('/');
+  if (slash != std::string::npos && program.compare(slash + 1, 6, "python") == 0) {
+    if (const std::string found = FindProgram(program); !found.empty()) return found;
+  }
+  return FindProgram("python3");
+}
+
+std::string FirstLines(const std::string& text) {
+  size_t end = 0;
+  for (int line = 0; line < kMessageLines; ++line) {
+    end = text.find('\n', end);
+    if (end == std::string::npos) return text;
+    ++end;
+  }
+  return end < text.size() ? text.substr(0, end) + "...\n" : text;
+}
+
+}  // namespace
+
+std::span<const char* const> CompilerFlags() { return kFlags; }
+
+std::vector<std::string> FindCompiler(const std::string& wanted) {
+  if (!wanted.empty()) {
+    // A path may hold spaces; otherwise spaces separate the compiler from options or come after a
+    // launcher.
+    if (const std::string found = FindProgram(wanted); !found.empty()) return {found};
+    std::vector<std::string> words = Words(wanted);
+    const std::string found = words.empty() ? "" : FindProgram(words[0]);
+    if (found.empty()) {
+      throw FailedPrecondition(
+          "PJRT_METAL_CXX=" + wanted +
+          ": there is no such program; set it to a C++ compiler (clang++ or g++)");
+    }
+    words[0] = found;
+    return words;
+  }
+  for (const char* name : {"clang++", "g++", "c++"}) {
+    if (const std::string found = FindProgram(name); !found.empty()) return {found};
+  }
+  const std::string python = FindPython();
+  if (!python.empty() && RunProcess({python, "-c", "import ziglang"}, "/dev/null").succeeded) {
+    return {python, "-m", "ziglang", "c++"};
+  }
+  throw FailedPrecondition(
+      "software Metal needs a C++ compiler and found none (clang++, g++, c++ on PATH, or Python's "
+      "ziglang package). "
+      "Install one with `pip install pjrt-metal[software]` or your system's package manager, or "
+      "set PJRT_METAL_CXX "
+      "to a compiler's path.");
+}
+
+void CompileLibrary(const std::vector<std::string>& compiler, const std::string& include,
+                    const std::string& source, const std::string& output) {
+  std::vector<std::string> command = compiler;
+  command.insert(command.end(), std::begin(kFlags), std::end(kFlags));
+  for (const std::string& word : {"-I" + include, std::string("-o"), output, source})
+    command.push_back(word);
+  const std::string log = output + ".log";
+  const ProcessResult result = RunProcess(command, log);
+  if (result.start_error != 0) {
+    throw FailedPrecondition("the C++ compiler " + compiler[0] + " could not be started: " +
+                             result.outcome + "; set PJRT_METAL_CXX to another one");
+  }
+  if (result.succeeded && access(output.c_str(), R_OK) == 0) return;
+  throw Internal("compiling kernels for software Metal failed (" + result.outcome + "):\n" +
+                 FirstLines(ReadFile(log).value_or("(its messages could not be read)\n")) +
+                 "repeat with: " + ShellText(command) + "\nsource: " + source);
+}
+
+}  // namespace pjrt_metal::software

@@ -1,0 +1,25 @@
+// The C++ that is compiled for kernels: each one's text and a function that runs a range of its
+// threads.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "csrc/runtime/device.h"
+
+namespace pjrt_metal::software {
+
+// Runs the threads begin..end of a grid, numbered with x fastest. `buffers` in the order of the
+// kernel's kInput and kOutput parameters; `args` aligned for any scalar or vector type.
+using KernelFunction = void (*)(void* const* buffers, const void* args, const uint32_t* grid,
+                                uint64_t begin, uint64_t end);
+
+// What a unit starts with, before the Program's preamble.
+std::string_view UnitPrologue();
+// The kernel and its KernelFunction, for a unit. Throws InvalidArgument unless the name is an
+// identifier.
+std::string KernelText(const KernelSource& kernel);
+// The KernelFunction's symbol.
+std::string RunSymbol(const KernelSource& kernel);
+
+}  // namespace pjrt_metal::software

@@ -1,0 +1,26 @@
+// Other programs: finding and running them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace pjrt_metal::software {
+
+// The path of an executable file: `name` itself if it has a slash, else the first on PATH. Empty:
+// there is none.
+std::string FindProgram(const std::string& name);
+
+struct ProcessResult {
+  int start_error = 0;  // errno if it could not be started
+  bool succeeded = false;
+  std::string outcome;  // "exit status 1", "killed by signal 9"
+};
+
+// Runs `command` (its first word a path) to its end, with no input and its output in the file
+// `output`.
+ProcessResult RunProcess(const std::vector<std::string>& command, const std::string& output);
+
+// The command as one would type it.
+std::string ShellText(const std::vector<std::string>& command);
+
+}  // namespace pjrt_metal::software

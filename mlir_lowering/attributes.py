@@ -1,0 +1,89 @@
+"""MLIR attributes as plain Python data: one row a kind of attribute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jaxlib.mlir.ir as ir
+import numpy as np
+from jaxlib.mlir.dialects import stablehlo
+
+from mlir_lowering.graph import (
+    ConvDimensionNumbers,
+    DotDimensionNumbers,
+    GatherDimensionNumbers,
+    ScatterDimensionNumbers,
+)
+
+# Attributes that do not change what an op computes, or that only say how XLA should.
+IGNORED = frozenset(
+    {
+        "algorithm",
+        "backend_config_format",
+        "mhlo.frontend_attributes",
+        "mhlo.sharding",
+        "precision_config",
+        "result_accuracy",
+        "sdy.sharding",
+        "sdy.sharding_per_value",
+    }
+)
+
+
+def _dataclass(kind: type) -> Callable[[Any], Any]:
+    """Reads the fields of a dimension-numbers attribute, whose bindings have the dataclass's names."""
+    names = list(kind.__dataclass_fields__)  # type: ignore[attr-defined]
+
+    def convert(attr: Any) -> Any:
+        values = [getattr(attr, name) for name in names]
+        return kind(*(v if isinstance(v, int) else tuple(v) for v in values))
+
+    return convert
+
+
+def _value(attr: Any) -> Any:
+    return attr.value
+
+
+def _dictionary(attr: Any) -> dict[str, Any]:
+    items = (attr[i] for i in range(len(attr)))
+    return {item.name: convert(item.attr) for item in items}
+
+
+_KINDS: dict[type, Callable[[Any], Any]] = {
+    ir.ArrayAttr: lambda attr: tuple(convert(item) for item in attr),
+    ir.BoolAttr: _value,
+    ir.DenseBoolArrayAttr: tuple,
+    ir.DenseF32ArrayAttr: tuple,
+    ir.DenseF64ArrayAttr: tuple,
+    ir.DenseFPElementsAttr: np.array,
+    ir.DenseI16ArrayAttr: tuple,
+    ir.DenseI32ArrayAttr: tuple,
+    ir.DenseI64ArrayAttr: tuple,
+    ir.DenseI8ArrayAttr: tuple,
+    ir.DenseIntElementsAttr: np.array,
+    ir.DictAttr: _dictionary,
+    ir.FlatSymbolRefAttr: _value,
+    ir.FloatAttr: _value,
+    ir.IntegerAttr: _value,
+    ir.StringAttr: _value,
+    ir.TypeAttr: lambda attr: str(attr.value),
+    ir.UnitAttr: lambda attr: True,
+    stablehlo.ComparisonDirectionAttr: _value,
+    stablehlo.ComparisonTypeAttr: _value,
+    stablehlo.ConvDimensionNumbers: _dataclass(ConvDimensionNumbers),
+    stablehlo.DotDimensionNumbers: _dataclass(DotDimensionNumbers),
+    stablehlo.FftTypeAttr: _value,
+    stablehlo.GatherDimensionNumbers: _dataclass(GatherDimensionNumbers),
+    stablehlo.RngAlgorithmAttr: _value,
+    stablehlo.RngDistributionAttr: _value,
+    stablehlo.ScatterDimensionNumbers: _dataclass(ScatterDimensionNumbers),
+    stablehlo.TransposeAttr: _value,
+}
+
+
+def convert(attr: ir.Attribute) -> Any:
+    """An attribute as Python data; one of a kind not listed here as its MLIR text."""
+    reader = _KINDS.get(type(attr))
+    return str(attr) if reader is None else reader(attr)

@@ -1,0 +1,359 @@
+"""From a StableHLO artifact to a Graph: decode, normalize, and one walk.
+
+The walk inlines calls and the decompositions of composites that have no record in the op registry, drops what only
+directs XLA's partitioner (sdy), and refuses what the compiler does not know, naming the op, its types and the
+user's source line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jaxlib.mlir.ir as ir
+import numpy as np
+from jaxlib.mlir import passmanager
+from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
+
+from mlir_lowering import attributes
+from mlir_lowering.constants import constant_array
+from mlir_lowering.dtypes import BY_NAME, U32
+from mlir_lowering.errors import RESOURCE_EXHAUSTED, CompileError, unsupported
+from mlir_lowering.graph import ArgumentInfo, Graph, Op, Region, TensorType, Value
+from mlir_lowering.registry import OPS
+
+# First bytes of MLIR bytecode, which portable artifacts are.
+_BYTECODE = b"ML\xefR"
+# Index arithmetic in kernels is 32 bits wide.
+MAX_ELEMENTS = 2**31 - 1
+# Calls inside calls: deeper is a program that calls itself.
+MAX_CALLS = 200
+
+# Ops and custom calls that return their operands: they direct XLA's partitioner or its layouts.
+_IDENTITY = frozenset({"sdy.sharding_constraint", "stablehlo.optimization_barrier"})
+_IDENTITY_CALLS = frozenset({"Sharding", "LayoutConstraint", "annotate_device_placement"})
+_SKIPPED = frozenset({"sdy.mesh"})
+
+
+class SourceLine:
+    """Where an op comes from; its text is made only when somebody reads it."""
+
+    __slots__ = ("_location",)
+
+    def __init__(self, location: ir.Location) -> None:
+        self._location = location
+
+    def __str__(self) -> str:
+        text = str(self._location)
+        found = re.search(r'"([^"]*)":(\d+):(\d+)', text)
+        name = re.match(r'loc\("([^"]*)"', text)
+        line = f"{found[1]}:{found[2]}" if found else ""
+        return " ".join(filter(None, [line, f"({name[1]})" if name and "/" in name[1] else ""]))
+
+    def __bool__(self) -> bool:
+        return bool(str(self))
+
+
+def decode(code: bytes) -> ir.Module:
+    """The MLIR module of a portable artifact or of MLIR text, verified. Raises CompileError with MLIR's words."""
+    context = ir.Context()
+    registry = ir.DialectRegistry()
+    _jax_mlir_ext.register_dialects(registry)
+    context.append_dialect_registry(registry)
+    context.load_all_available_dialects()
+    stablehlo.register_dialect(context)
+    chlo.register_dialect(context)
+    sdy.register_dialect(context)
+    mhlo.register_mhlo_dialect(context)
+    said: list[str] = []
+
+    def note(diagnostic: ir.Diagnostic) -> bool:
+        said.append(f"{diagnostic.location}: {diagnostic.message}")
+        return True
+
+    handler = context.attach_diagnostic_handler(note)
+    try:
+        if code.startswith(_BYTECODE):
+            module = stablehlo.deserialize_portable_artifact(context, code)
+        else:
+            module = ir.Module.parse(code, context)
+    except Exception as error:
+        reason = "\n".join([str(error), *said])
+        raise CompileError(f"the program is not a valid StableHLO module: {reason}") from error
+    finally:
+        handler.detach()
+    if module is None or not module.operation.verify():
+        raise CompileError("the program is not a valid StableHLO module: " + "\n".join(said))
+    return module
+
+
+def normalize(module: ir.Module) -> ir.Module:
+    """Replaces chlo ops, which only hand-written text has (artifacts carry composites), by StableHLO."""
+    if not any(_mentions_chlo(op) for op in module.body.operations):
+        return module
+    stablehlo.register_stablehlo_passes()
+    mhlo.register_mhlo_passes()
+    try:
+        passmanager.PassManager.parse(
+            "builtin.module(func.func(chlo-legalize-to-stablehlo))", module.context
+        ).run(module.operation)
+    except ir.MLIRError as error:
+        raise CompileError(f"chlo ops cannot be legalized: {error}") from error
+    return module
+
+
+def _mentions_chlo(op: ir.OpView) -> bool:
+    if op.operation.name.startswith("chlo."):
+        return True
+    blocks = (block for region in op.operation.regions for block in region.blocks)
+    return any(_mentions_chlo(inner) for block in blocks for inner in block.operations)
+
+
+def build(module: ir.Module) -> Graph:
+    """The Graph of the module's entry function, `main` or its only public one."""
+    return _Importer(module).graph()
+
+
+class _Importer:
+    def __init__(self, module: ir.Module) -> None:
+        self.module = module
+        self.functions: dict[str, Any] = {}
+        for op in module.body.operations:
+            name = op.operation.name
+            if name == "func.func":
+                self.functions[op.name.value] = op
+            elif name not in _SKIPPED:
+                raise unsupported(f"{name} in a module", str(SourceLine(op.location)))
+        self.types: dict[Any, TensorType] = {}
+        self.attrs: dict[Any, Any] = {}
+        self.calls = 0
+
+    def graph(self) -> Graph:
+        main = self.functions.get("main")
+        if main is None:
+            public = [f for f in self.functions.values() if f.visibility.value == "public"]
+            if len(public) != 1:
+                raise CompileError("the program has no function called main")
+            (main,) = public
+        attributes_of_module = self.module.operation.attributes
+        name = "main"
+        if "sym_name" in attributes_of_module:
+            name = attributes_of_module["sym_name"].value
+        graph = Graph(name=name)
+        for label, field in (
+            ("mhlo.num_replicas", "num_replicas"),
+            ("mhlo.num_partitions", "num_partitions"),
+        ):
+            if label in attributes_of_module:
+                setattr(graph, field, attributes_of_module[label].value)
+        block = _only_block(main)
+        values: dict[Any, Value] = {}
+        for argument in block.arguments:
+            value = Value(self.type(argument.type, main))
+            values[argument] = value
+            graph.args.append(value)
+        arguments = _dictionaries(main, "arg_attrs", len(graph.args))
+        graph.arguments = [_argument_info(info) for info in arguments]
+        self.block(block, graph, values)
+        results = _dictionaries(main, "res_attrs", len(graph.outputs))
+        graph.output_memory_kinds = [info.get("mhlo.memory_kind", "device") for info in results]
+        graph.output_layouts = [_layout(info.get("mhlo.layout_mode")) for info in results]
+        _check_layouts(graph)
+        return graph
+
+    def type(self, type: ir.Type, op: Any) -> TensorType:
+        known = self.types.get(type)
+        if known is not None:
+            return known
+        loc = str(SourceLine(op.location))
+        if not isinstance(type, ir.RankedTensorType):
+            raise unsupported(f"values of type {type} (in {op.operation.name})", loc)
+        dtype = BY_NAME.get(str(type.element_type))
+        if dtype is None:
+            raise unsupported(f"elements of type {type.element_type}", loc)
+        if not type.has_static_shape:
+            raise unsupported(
+                f"the dynamic shape {type} (in {op.operation.name})",
+                loc,
+                "jit with shapes that are known when the program is compiled",
+            )
+        known = TensorType(tuple(type.shape), dtype)
+        if known.size > MAX_ELEMENTS:
+            raise CompileError(
+                f"{op.operation.name} has a value of type {known}, {known.bytes} bytes of memory:"
+                f" arrays have at most {MAX_ELEMENTS} elements\n  at {loc}",
+                RESOURCE_EXHAUSTED,
+            )
+        self.types[type] = known
+        return known
+
+    def attribute(self, attr: ir.Attribute) -> Any:
+        known = self.attrs.get(attr)
+        if known is None:
+            known = self.attrs[attr] = attributes.convert(attr)
+        return known
+
+    def op_attributes(self, operation: Any) -> dict[str, Any]:
+        found = operation.attributes
+        result = {}
+        for i in range(len(found)):
+            named = found[i]
+            if named.name not in attributes.IGNORED:
+                result[named.name] = self.attribute(named.attr)
+        return result
+
+    def block(self, block: Any, region: Region, values: dict[Any, Value]) -> None:
+        """Appends a block's ops to `region` and sets its outputs to what the block returns."""
+        for op in block.operations:
+            operation = op.operation
+            name = operation.name
+            operands = [values[v] for v in operation.operands]
+            if name in ("stablehlo.return", "func.return"):
+                region.outputs = operands
+                return
+            results = self.op(op, name, operands, region, values)
+            for result, value in zip(operation.results, results, strict=True):
+                values[result] = value
+        raise CompileError("a block does not end with a return")
+
+    def op(
+        self, op: Any, name: str, operands: list[Value], region: Region, values: dict[Any, Value]
+    ) -> list[Value]:
+        """The values of an op's results."""
+        handler = _SPECIAL.get(name)
+        if handler is not None:
+            return handler(self, op, operands, region)
+        if name in _IDENTITY:
+            return operands
+        loc = SourceLine(op.location)
+        operation = op.operation
+        types = [self.type(result.type, op) for result in operation.results]
+        if name not in OPS:
+            raise unsupported(Op(name, operands, types).signature(), str(loc))
+        regions = [self.region(inner, op, values) for inner in operation.regions]
+        made = Op(name, operands, types, self.op_attributes(operation), regions, loc)
+        region.ops.append(made)
+        return made.results
+
+    def region(self, inner: Any, op: Any, values: dict[Any, Value]) -> Region:
+        if len(inner.blocks) != 1:
+            raise unsupported(f"{op.operation.name} with branches", str(SourceLine(op.location)))
+        block = inner.blocks[0]
+        region = Region()
+        for argument in block.arguments:
+            value = Value(self.type(argument.type, op))
+            values[argument] = value
+            region.args.append(value)
+        self.block(block, region, values)
+        return region
+
+    def call(self, function: str, op: Any, operands: list[Value], region: Region) -> list[Value]:
+        """Inlines a function of the module."""
+        callee = self.functions.get(function)
+        if callee is None:
+            raise CompileError(f"the program calls {function}, which it does not define")
+        self.calls += 1
+        if self.calls > MAX_CALLS:
+            raise CompileError(f"{function} calls itself, or calls are nested too deep")
+        block = _only_block(callee)
+        inlined = Region()
+        self.block(block, inlined, dict(zip(block.arguments, operands, strict=True)))
+        self.calls -= 1
+        region.ops += inlined.ops
+        return inlined.outputs
+
+    def composite(self, op: Any, operands: list[Value], region: Region) -> list[Value]:
+        """A composite that has a record is one op; another is its decomposition."""
+        attrs = self.op_attributes(op.operation)
+        name = attrs["name"]
+        if name not in OPS:
+            return self.call(attrs["decomposition"], op, operands, region)
+        types = [self.type(result.type, op) for result in op.operation.results]
+        inner = attrs.get("composite_attributes", {})
+        made = Op(name, operands, types, dict(inner), loc=SourceLine(op.location))
+        region.ops.append(made)
+        return made.results
+
+    def custom_call(self, op: Any, operands: list[Value], region: Region) -> list[Value]:
+        attrs = self.op_attributes(op.operation)
+        if attrs["call_target_name"] in _IDENTITY_CALLS:
+            return operands
+        types = [self.type(result.type, op) for result in op.operation.results]
+        signature = Op("stablehlo.custom_call", operands, types).signature()
+        raise unsupported(
+            f'the custom call "{attrs["call_target_name"]}": {signature}',
+            str(SourceLine(op.location)),
+        )
+
+    def constant(self, op: Any, operands: list[Value], region: Region) -> list[Value]:
+        type = self.type(op.operation.results[0].type, op)
+        made = Op("stablehlo.constant", [], [type], {"value": constant_array(op, type)})
+        region.ops.append(made)
+        return made.results
+
+    def device_number(self, op: Any, operands: list[Value], region: Region) -> list[Value]:
+        """A program runs on one device, whose number among its replicas and partitions is 0."""
+        type = TensorType((), U32)
+        made = Op("stablehlo.constant", [], [type], {"value": np.zeros((), np.uint32)})
+        region.ops.append(made)
+        return made.results
+
+
+_Handler = Callable[[_Importer, Any, list[Value], Region], list[Value]]
+
+_SPECIAL: dict[str, _Handler] = {
+    "func.call": lambda self, op, operands, region: self.call(
+        op.callee.value, op, operands, region
+    ),
+    "stablehlo.composite": _Importer.composite,
+    "stablehlo.constant": _Importer.constant,
+    "stablehlo.custom_call": _Importer.custom_call,
+    "stablehlo.partition_id": _Importer.device_number,
+    "stablehlo.replica_id": _Importer.device_number,
+}
+
+
+def _only_block(function: Any) -> Any:
+    blocks = function.operation.regions[0].blocks
+    if len(blocks) != 1:
+        raise unsupported(
+            f"a function of {len(blocks)} blocks ({function.name.value})",
+            str(SourceLine(function.location)),
+        )
+    return blocks[0]
+
+
+def _dictionaries(function: Any, name: str, count: int) -> list[dict[str, Any]]:
+    """One dictionary of attributes an argument or result."""
+    if name not in function.attributes:
+        return [{}] * count
+    return [attributes.convert(item) for item in function.attributes[name]]
+
+
+def _argument_info(info: dict[str, Any]) -> ArgumentInfo:
+    alias = info.get("tf.aliasing_output", -1)
+    return ArgumentInfo(
+        alias=alias,
+        donated=alias >= 0 or bool(info.get("jax.buffer_donor", False)),
+        memory_kind=info.get("mhlo.memory_kind", "device"),
+        layout=_layout(info.get("mhlo.layout_mode")),
+    )
+
+
+def _layout(mode: str | None) -> tuple[int, ...] | None:
+    """Minor-to-major order from text such as "{0,1}"; None where the compiler may choose."""
+    if mode is None or mode in ("default", "auto"):
+        return None
+    match = re.fullmatch(r"\{(\d*(?:,\d+)*)(?::[^}]*)?\}", mode)
+    if match is None:
+        raise CompileError(f"layout {mode!r} is not understood: expected a form such as {{1,0}}")
+    return tuple(int(d) for d in match[1].split(",") if d)
+
+
+def _check_layouts(graph: Graph) -> None:
+    layouts = [info.layout for info in graph.arguments] + graph.output_layouts
+    for value, layout in zip([*graph.args, *graph.outputs], layouts, strict=True):
+        if layout is not None and sorted(layout) != list(range(len(value.shape))):
+            raise CompileError(f"layout {layout} does not fit an array of type {value.type}")

@@ -1,0 +1,14 @@
+// What precedes every kernel: the library, and what host compilers want to know of a loop and Metal does not.
+#include <metal_stdlib>
+using namespace metal;
+
+#ifdef PJRT_SOFTWARE
+// Iterations of the loop that follows do not depend on one another through memory.
+#define PJRT_INDEPENDENT _Pragma("GCC ivdep")
+// The loop that follows may keep vectors of partial results for the scalars its clauses name.
+#define PJRT_PRAGMA(text) _Pragma(#text)
+#define PJRT_SIMD(clauses) PJRT_PRAGMA(omp simd clauses)
+#else
+#define PJRT_INDEPENDENT
+#define PJRT_SIMD(clauses)
+#endif

@@ -1,0 +1,19 @@
+"""The passes in the order they run; each rewrites a Graph in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mlir_lowering.graph import Graph
+from mlir_lowering.passes import cse, dce, layouts, simplify, split_reduce
+from mlir_lowering.targets import Target
+
+Pass = Callable[[Graph, Target], None]
+
+PASSES: tuple[tuple[str, Pass], ...] = (
+    ("layouts", layouts.run),
+    ("simplify", simplify.run),
+    ("split_reduce", split_reduce.run),
+    ("cse", cse.run),
+    ("dce", dce.run),
+)

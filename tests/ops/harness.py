@@ -1,0 +1,116 @@
+"""Compiles and runs StableHLO text: on a jax device, and with StableHLO's reference interpreter as the oracle."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import jax
+import jaxlib.mlir.ir as ir
+import numpy as np
+from jaxlib import xla_client
+from jaxlib.mlir.dialects import stablehlo
+from mlir_lowering import importer
+from mlir_lowering.constants import constant_array
+from mlir_lowering.dtypes import BY_NAME
+from mlir_lowering.graph import TensorType
+from mlir_lowering.registry import Sample
+
+Array = np.ndarray[Any, Any]
+
+
+def compile_text(text: str | bytes, device: jax.Device) -> Any:
+    """A loaded executable for `func.func @main` text (or a portable artifact)."""
+    return device.client.compile_and_load(
+        text, [device], xla_client.CompileOptions()
+    )
+
+
+def run_text(text: str, inputs: list[Array], device: jax.Device) -> list[Array]:
+    executable = compile_text(text, device)
+    results = executable.execute_sharded([jax.device_put(x, device) for x in inputs])
+    return [np.asarray(shards[0]) for shards in results.disassemble_into_single_device_arrays()]
+
+
+def module_text(sample: Sample) -> str:
+    return f"func.func @main{sample.text}"
+
+
+def types_of(text: str) -> tuple[list[TensorType], list[TensorType]]:
+    """Argument and result types of `main`."""
+    graph = importer.build(importer.normalize(importer.decode(text.encode())))
+    return [v.type for v in graph.args], [v.type for v in graph.outputs]
+
+
+def sample_inputs(sample: Sample) -> list[Array]:
+    """The sample's arguments, the same in every run."""
+    rng = np.random.default_rng(zlib.crc32(sample.text.encode()))
+    arguments, _ = types_of(module_text(sample))
+    if sample.inputs is None:
+        return [_draw(type, rng) for type in arguments]
+    made = sample.inputs(rng)
+    assert len(made) == len(arguments)
+    return [
+        np.asarray(x).astype(type.dtype.numpy).reshape(type.shape)
+        for x, type in zip(made, arguments, strict=True)
+    ]
+
+
+def _draw(type: TensorType, rng: np.random.Generator) -> Array:
+    dtype = type.dtype
+    if dtype.kind == "pred":
+        return rng.integers(0, 2, type.shape).astype(np.bool_)
+    if dtype.is_integer:
+        low = 0 if dtype.kind == "uint" else -(2 ** min(dtype.bits - 1, 3))
+        return rng.integers(low, 2 ** min(dtype.bits - 1, 4), type.shape).astype(dtype.numpy)
+    return np.asarray(rng.standard_normal(type.shape) * 2).astype(dtype.numpy)
+
+
+def reference(text: str, inputs: list[Array]) -> list[Array]:
+    """What StableHLO's interpreter computes."""
+    module = importer.normalize(importer.decode(text.encode()))
+    arguments, results = types_of(text)
+    with module.context:
+        attributes = [_attribute(x, type) for x, type in zip(inputs, arguments, strict=True)]
+        found = stablehlo.eval_module(module, attributes)
+        return [_array(a, type, module.context) for a, type in zip(found, results, strict=True)]
+
+
+def _attribute(array: Array, type: TensorType) -> ir.Attribute:
+    shape = "".join(f"{n}x" for n in type.shape)
+    if type.size == 0:
+        return ir.Attribute.parse(f"dense<> : tensor<{shape}{type.dtype}>")
+    if type.dtype.kind == "pred" or type.dtype.bits < 8:
+        # Packed in MLIR's bytes: written out instead.
+        words = [str(v).lower() for v in array.astype(object if type.dtype.bits == 1 else int).flat]
+        text = words[0]
+        if array.ndim:
+            text = np.array2string(
+                np.array(words).reshape(type.shape),
+                separator=",",
+                threshold=1 << 30,
+                formatter={"str_kind": str},
+            )
+        return ir.Attribute.parse(f"dense<{text}> : tensor<{shape}{type.dtype}>")
+    data = np.ascontiguousarray(array).tobytes().hex().upper()
+    return ir.Attribute.parse(f'dense<"0x{data}"> : tensor<{shape}{type.dtype}>')
+
+
+def _array(attribute: ir.Attribute, type: TensorType, context: ir.Context) -> Array:
+    text = f"module {{ %0 = stablehlo.constant {attribute} }}"
+    module = ir.Module.parse(text, context)
+    return np.array(constant_array(module.body.operations[0], type))
+
+
+def assert_close(got: Array, want: Array, rtol: float, atol: float, what: str) -> None:
+    """Equal shapes and dtypes; NaNs and infinities at the same places; the rest within the bounds."""
+    assert got.shape == want.shape and got.dtype == want.dtype, (got.dtype, want.dtype, what)
+    if want.dtype == np.bool_ or BY_NAME_BY_NUMPY[want.dtype].is_integer:
+        np.testing.assert_array_equal(got, want, err_msg=what)
+        return
+    np.testing.assert_allclose(
+        got.astype(np.float64), want.astype(np.float64), rtol=rtol, atol=atol, err_msg=what
+    )
+
+
+BY_NAME_BY_NUMPY = {dtype.numpy: dtype for dtype in BY_NAME.values() if dtype.kind != "token"}

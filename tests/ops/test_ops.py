@@ -1,0 +1,42 @@
+"""Every sample of every record against StableHLO's interpreter; the records drive the tests."""
+
+from __future__ import annotations
+
+import jax
+import mlir_lowering.ops
+import numpy as np
+import pytest
+from absl.testing import absltest, parameterized
+from mlir_lowering.registry import OPS, OpDef, Sample
+
+from tests.ops import harness
+
+assert mlir_lowering.ops
+
+_SAMPLES = [
+    (f"{name.replace('.', '_')}_{number}", record, sample)
+    for name, record in sorted(OPS.items())
+    for number, sample in enumerate(record.samples)
+]
+
+
+def test_every_op_has_samples() -> None:
+    assert [name for name, record in OPS.items() if not record.samples] == []
+
+
+class OpTest(parameterized.TestCase):
+    @parameterized.named_parameters(*_SAMPLES)
+    def test_agrees_with_the_interpreter(self, record: OpDef, sample: Sample) -> None:
+        text = harness.module_text(sample)
+        inputs = harness.sample_inputs(sample)
+        want = harness.reference(text, inputs)
+        got = harness.run_text(text, inputs, jax.devices("metal")[0])
+        rtol = record.rtol if sample.rtol is None else sample.rtol
+        for number, (a, b) in enumerate(zip(got, want, strict=True)):
+            harness.assert_close(
+                np.asarray(a), b, rtol, record.atol, f"{record.name} result {number}:\n{text}"
+            )
+
+
+if __name__ == "__main__":
+    absltest.main()
