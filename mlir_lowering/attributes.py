@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -70,20 +71,33 @@ _KINDS: dict[type, Callable[[Any], Any]] = {
     ir.StringAttr: _value,
     ir.TypeAttr: lambda attr: str(attr.value),
     ir.UnitAttr: lambda attr: True,
-    stablehlo.ComparisonDirectionAttr: _value,
-    stablehlo.ComparisonTypeAttr: _value,
-    stablehlo.ConvDimensionNumbers: _dataclass(ConvDimensionNumbers),
-    stablehlo.DotDimensionNumbers: _dataclass(DotDimensionNumbers),
-    stablehlo.FftTypeAttr: _value,
-    stablehlo.GatherDimensionNumbers: _dataclass(GatherDimensionNumbers),
-    stablehlo.RngAlgorithmAttr: _value,
-    stablehlo.RngDistributionAttr: _value,
-    stablehlo.ScatterDimensionNumbers: _dataclass(ScatterDimensionNumbers),
-    stablehlo.TransposeAttr: _value,
 }
+
+# StableHLO's own attributes arrive as plain ir.Attribute and say in their text what they are:
+# "#stablehlo.gather<...>", "#stablehlo<comparison_direction LT>".
+_STABLEHLO: dict[str, tuple[type, Callable[[Any], Any]]] = {
+    "comparison_direction": (stablehlo.ComparisonDirectionAttr, _value),
+    "comparison_type": (stablehlo.ComparisonTypeAttr, _value),
+    "conv": (stablehlo.ConvDimensionNumbers, _dataclass(ConvDimensionNumbers)),
+    "dot": (stablehlo.DotDimensionNumbers, _dataclass(DotDimensionNumbers)),
+    "fft_type": (stablehlo.FftTypeAttr, _value),
+    "gather": (stablehlo.GatherDimensionNumbers, _dataclass(GatherDimensionNumbers)),
+    "rng_algorithm": (stablehlo.RngAlgorithmAttr, _value),
+    "rng_distribution": (stablehlo.RngDistributionAttr, _value),
+    "scatter": (stablehlo.ScatterDimensionNumbers, _dataclass(ScatterDimensionNumbers)),
+    "transpose": (stablehlo.TransposeAttr, _value),
+}
+_MNEMONIC = re.compile(r"#stablehlo[.<](\w+)")
 
 
 def convert(attr: ir.Attribute) -> Any:
     """An attribute as Python data; one of a kind not listed here as its MLIR text."""
     reader = _KINDS.get(type(attr))
-    return str(attr) if reader is None else reader(attr)
+    if reader is not None:
+        return reader(attr)
+    text = str(attr)
+    match = _MNEMONIC.match(text)
+    if match is None or match[1] not in _STABLEHLO:
+        return text
+    kind, reader = _STABLEHLO[match[1]]
+    return reader(kind(attr))

@@ -27,12 +27,14 @@ class Sample:
     `text` is the body of `func.func @main` with its signature, as StableHLO text: for instance
     "(%a: tensor<2xf32>) -> tensor<2xf32> { %0 = stablehlo.tanh %a : tensor<2xf32> return %0 : tensor<2xf32> }".
     `inputs` makes its arguments from a seeded generator; None draws normal floats and small integers. `rtol`
-    takes the place of the record's for coarser element types.
+    takes the place of the record's for coarser element types. `oracle`: "interpreter" (StableHLO's reference) or
+    "xla" (XLA:CPU), where the interpreter lacks the op, differs from the specification, or divides by zero.
     """
 
     text: str
     inputs: Callable[[np.random.Generator], list[np.ndarray[Any, Any]]] | None = None
     rtol: float | None = None
+    oracle: str = "interpreter"
 
 
 @dataclass(frozen=True)

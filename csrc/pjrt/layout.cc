@@ -12,9 +12,12 @@ namespace pjrt_metal {
 namespace {
 
 std::vector<int64_t> FromTiled(const PJRT_Buffer_MemoryLayout_Tiled& tiled, size_t rank) {
-  CheckStructSize(tiled.struct_size,
-                  PJRT_METAL_THROUGH(PJRT_Buffer_MemoryLayout_Tiled, minor_to_major_size),
-                  typeid(tiled));
+  // jaxlib leaves the size of this struct, embedded in another, at 0 for arrays of 4-bit integers.
+  if (tiled.struct_size != 0) {
+    CheckStructSize(tiled.struct_size,
+                    PJRT_METAL_THROUGH(PJRT_Buffer_MemoryLayout_Tiled, minor_to_major_size),
+                    typeid(tiled));
+  }
   if (PJRT_METAL_HAS(tiled, num_tiles) && tiled.num_tiles > 0) {
     throw Unimplemented("tiled layouts are not supported: a layout here is an order of dimensions");
   }

@@ -25,8 +25,10 @@ constexpr const char* kFlags[] = {
     // reassociation.
     "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fwrapv", "-fsigned-char",
     "-fno-strict-aliasing", "-fopenmp-simd",
-    // [[buffer(0)]] and its like are attributes that no C++ compiler knows.
-    "-w", "-Wno-attributes", "-shared", "-fPIC", "-fvisibility=hidden"};
+    // [[buffer(0)]] and its like are attributes that no C++ compiler knows; the suffixes h and bf
+    // of literals are reserved, which clang takes for an error.
+    "-w", "-Wno-attributes", "-Wno-reserved-user-defined-literal", "-shared", "-g0", "-fPIC",
+    "-fvisibility=hidden"};
 
 constexpr int kMessageLines = 30;
 
@@ -81,7 +83,8 @@ std::vector<std::string> FindCompiler(const std::string& wanted) {
   }
   const std::string python = FindPython();
   if (!python.empty() && RunProcess({python, "-c", "import ziglang"}, "/dev/null").succeeded) {
-    return {python, "-m", "ziglang", "c++"};
+    // Not its "c++", which first builds a C++ library that kernels do not use: a minute.
+    return {python, "-m", "ziglang", "cc", "-x", "c++"};
   }
   throw FailedPrecondition(
       "software Metal needs a C++ compiler and found none (clang++, g++, c++ on PATH, or Python's "

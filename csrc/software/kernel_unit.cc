@@ -24,21 +24,6 @@ struct Args {
   template <class T>
   operator const T*() const { return static_cast<const T*>(address); }
 };
-template <class Call>
-inline __attribute__((always_inline)) void for_threads(const uint* grid, ulong begin, ulong end,
-                                                       Call call) {
-  const ulong width = grid[0], height = grid[1];
-  ulong row = begin / width, x = begin % width;
-  while (begin < end) {
-    const ulong left = end - begin;
-    const ulong stop = left < width - x ? x + left : width;
-    const uint y = uint(row % height), z = uint(row / height);
-    begin += stop - x;
-    for (; x < stop; ++x) call(uint3(uint(x), y, z));
-    x = 0;
-    ++row;
-  }
-}
 }  // namespace software
 )";
 
@@ -98,14 +83,14 @@ std::string KernelText(const KernelSource& kernel) {
   }
   return kernel.source + "\nextern \"C\" __attribute__((visibility(\"default\"))) void " +
          RunSymbol(kernel) +
-         "(\n    void* const* buffers, const void* args, const uint* grid, ulong begin, ulong end) "
-         "{\n" +
+         "(\n    void* const* buffers, const void* args, const uint* grid, const uint* row,"
+         " uint begin, uint end) {\n" +
          declarations +
          "  const software::Args arguments{args};\n"
          "  const uint3 threads(grid[0], grid[1], grid[2]);\n"
-         "  software::for_threads(grid, begin, end, [&](uint3 position) "
-         "__attribute__((always_inline)) {\n    " +
-         kernel.name + "(" + arguments + ");\n  });\n}\n";
+         "  for (uint x = begin; x < end; ++x) {\n"
+         "    const uint3 position(x, row[0], row[1]);\n    " +
+         kernel.name + "(" + arguments + ");\n  }\n}\n";
 }
 
 }  // namespace pjrt_metal::software

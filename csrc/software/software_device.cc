@@ -53,6 +53,22 @@ struct Launch {
   const uint32_t* threads;
 };
 
+// Runs threads begin..end, numbered with x fastest.
+void RunThreads(const Launch& launch, uint64_t begin, uint64_t end) {
+  const uint64_t width = launch.threads[0], height = launch.threads[1];
+  uint64_t number = begin / width, x = begin % width;
+  while (begin < end) {
+    const uint64_t stop = std::min(width, x + (end - begin));
+    const uint32_t row[] = {static_cast<uint32_t>(number % height),
+                            static_cast<uint32_t>(number / height)};
+    launch.run(launch.buffers, launch.args, launch.threads, row, static_cast<uint32_t>(x),
+               static_cast<uint32_t>(stop));
+    begin += stop - x;
+    x = 0;
+    ++number;
+  }
+}
+
 double NanosecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count();
 }
@@ -132,7 +148,7 @@ class SoftwareEncoder : public Encoder {
 
   void Run(const SoftwarePipeline& pipeline, const Launch& launch, uint64_t count) {
     if (count == 1 || pool_.threads() == 1) {
-      launch.run(launch.buffers, launch.args, launch.threads, 0, count);
+      RunThreads(launch, 0, count);
       return;
     }
     const double expected =
@@ -140,14 +156,11 @@ class SoftwareEncoder : public Encoder {
     const auto start = std::chrono::steady_clock::now();
     double share = 1;
     if (expected > 0 && expected < kSharedFromNanoseconds) {
-      launch.run(launch.buffers, launch.args, launch.threads, 0, count);
+      RunThreads(launch, 0, count);
     } else {
-      pool_.Run(
-          [](const void* context, uint64_t begin, uint64_t end) {
-            const auto& work = *static_cast<const Launch*>(context);
-            work.run(work.buffers, work.args, work.threads, begin, end);
-          },
-          &launch, count);
+      pool_.Run([](const void* context, uint64_t begin,
+                   uint64_t end) { RunThreads(*static_cast<const Launch*>(context), begin, end); },
+                &launch, count);
       share = pool_.threads();
     }
     const double thread = NanosecondsSince(start) * share / static_cast<double>(count);

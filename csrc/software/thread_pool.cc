@@ -114,7 +114,14 @@ void ThreadPool::Run(Work work, const void* context, uint64_t count) {
   pending_ = chunks_;
   left_ = chunks_;
   ++launches_;
-  if (sleepers_ > 0) launches_.notify_all();
+  if (sleepers_ > 0) {
+    // A large machine's workers need not all wake for a few chunks; the caller takes one.
+    if (chunks_ >= threads_) {
+      launches_.notify_all();
+    } else {
+      for (uint32_t i = 1; i < chunks_; ++i) launches_.notify_one();
+    }
+  }
   while (TakeChunk()) {
   }
   // Only chunks that a worker has taken are waited for, so workers that never come (after a fork)

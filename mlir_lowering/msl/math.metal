@@ -1,6 +1,6 @@
-// What the compiler needs beyond MSL's own functions: erf, erfc, expm1, log1p, cbrt. Branch-free, and the
-// same text on Metal and on the software device; double exists on the latter only. The coefficients come
-// from tests/software/fit_math.py, the errors are asserted by test_math.py.
+// What the compiler needs beyond MSL's own functions: erf, erfc, expm1, log1p, cbrt. Branch-free,
+// and the same text on Metal and on the software device; double exists on the latter only. The
+// coefficients come from tests/software/fit_math.py, the errors are asserted by test_math.py.
 
 #define PJRT_INLINE static inline __attribute__((always_inline))
 
@@ -8,8 +8,8 @@
 PJRT_INLINE float pjrt_expm1_reduced(float n, float x) {
   float r = fma(n, -0x1.62e400p-1f, x);
   r = fma(n, -0x1.7f7d1cp-20f, r);
-  float p = 0.0001991430166f;
-  p = fma(p, r, 0.00139411027f);
+  float p = 0.0001991430137f;
+  p = fma(p, r, 0.001394110249f);
   p = fma(p, r, 0.008333272841f);
   p = fma(p, r, 0.04166635353f);
   p = fma(p, r, 0.1666666682f);
@@ -18,9 +18,7 @@ PJRT_INLINE float pjrt_expm1_reduced(float n, float x) {
 }
 
 // 2^n for integral n in [-126, 127].
-PJRT_INLINE float pjrt_power_of_two(int n) {
-  return as_type<float>((n + 127) << 23);
-}
+PJRT_INLINE float pjrt_power_of_two(int n) { return as_type<float>((n + 127) << 23); }
 
 PJRT_INLINE float pjrt_expm1(float x) {
   // Beyond these the result is infinite or -1.
@@ -35,7 +33,8 @@ PJRT_INLINE float pjrt_expm1(float x) {
 }
 
 PJRT_INLINE float pjrt_log1p(float x) {
-  // 1 + x = m * 2^k with m in [sqrt(1/2), sqrt(2)); f = m - 1 from x itself, not from the rounded sum.
+  // 1 + x = m * 2^k with m in [sqrt(1/2), sqrt(2)); f = m - 1 from x itself, not from the rounded
+  // sum.
   const float u = 1.0f + x;
   const int k = ((as_type<int>(u) + 0x4afb0d) >> 23) - 127;
   const float scale = pjrt_power_of_two(-select(k, 100, k > 100));
@@ -61,14 +60,14 @@ PJRT_INLINE float pjrt_log1p(float x) {
 // erf for |x| <= 1.
 PJRT_INLINE float pjrt_erf_near(float x) {
   const float z = x * x;
-  float p = 0.00007853848399f;
-  p = fma(p, z, -0.00080101896f);
-  p = fma(p, z, 0.005188327211f);
-  p = fma(p, z, -0.02685381167f);
-  p = fma(p, z, 0.1128358514f);
-  p = fma(p, z, -0.3761262582f);
+  float p = 7.889119072e-05f;
+  p = fma(p, z, -0.0008020841518f);
+  p = fma(p, z, 0.005189535425f);
+  p = fma(p, z, -0.02685444468f);
+  p = fma(p, z, 0.1128360018f);
+  p = fma(p, z, -0.3761262714f);
   // 2 / sqrt(pi) less 1: x enters unrounded.
-  p = fma(p, z, 0.1283791657f);
+  p = fma(p, z, 0.1283791659f);
   return fma(p, x, x);
 }
 
@@ -96,16 +95,17 @@ PJRT_INLINE float pjrt_erfc(float x) {
   const float a = select(magnitude, 10.5f, magnitude > 10.5f);
   const float t = (a - 3.0f) / (a + 3.0f);
   float p = -0.0002597478663f;
-  p = fma(p, t, -0.000756297286f);
+  p = fma(p, t, -0.000756297287f);
   p = fma(p, t, 0.002014068128f);
-  p = fma(p, t, 0.002559135311f);
+  p = fma(p, t, 0.002559135309f);
   p = fma(p, t, -0.02380629143f);
   p = fma(p, t, 0.0682960477f);
-  p = fma(p, t, -0.1192693073f);
+  p = fma(p, t, -0.119269307f);
   p = fma(p, t, 0.1296465395f);
   p = fma(p, t, -0.04756249979f);
   p = fma(p, t, -0.1356211457f);
-  p = fma(p, t, 1.25300806f);
+  // The constant term in two parts: its rounding would show.
+  p = fma(p, t, 0.00300806008f) + 1.25f;
   const float g = p / fma(2.0f, a, 1.0f);
   // exp(-(square + error)), the square's rounding error kept.
   const float square = a * a;
@@ -115,8 +115,7 @@ PJRT_INLINE float pjrt_erfc(float x) {
   const float scaled = fma(fma(e, -error, e) - error, g, g);
   // 2^n in two steps: it may be below the least normal float.
   const int half_n = int(n) / 2;
-  const float positive =
-      scaled * pjrt_power_of_two(half_n) * pjrt_power_of_two(int(n) - half_n);
+  const float positive = scaled * pjrt_power_of_two(half_n) * pjrt_power_of_two(int(n) - half_n);
   const float far = select(positive, 2.0f - positive, x < 0.0f);
   return select(far, 1.0f - pjrt_erf_near(x), magnitude < 0.75f);
 }
@@ -124,7 +123,7 @@ PJRT_INLINE float pjrt_erfc(float x) {
 // Halley's iteration for a^(-1/3).
 PJRT_INLINE float pjrt_rcbrt_step(float a, float y) {
   const float e = fma(-(a * y) * y, y, 1.0f);
-  return fma(y * e, fma(e, 0.222222222f, 0.333333333f), y);
+  return fma(y * e, fma(e, 0.222222222f, 0.3333333333f), y);
 }
 
 PJRT_INLINE float pjrt_cbrt(float x) {
@@ -133,14 +132,14 @@ PJRT_INLINE float pjrt_cbrt(float x) {
   const bool tiny = magnitude < 0x1p-126f;
   const float a = select(magnitude, magnitude * 0x1p24f, tiny);
   // An estimate of a^(-1/3) from a third of the bits, then twice Halley's iteration.
-  const int third = int(float(as_type<int>(a)) * 0.333333333f);
+  const int third = int(float(as_type<int>(a)) * 0.3333333333f);
   float y = as_type<float>(0x54a21d2a - third);
   y = pjrt_rcbrt_step(a, y);
   y = pjrt_rcbrt_step(a, y);
   // The root, and one step of Newton's for what rounding lost.
   const float root = a * y * y;
   const float residual = fma(root * root, -root, a);
-  float result = fma(residual * y, y * 0.333333333f, root);
+  float result = fma(residual * y, y * 0.3333333333f, root);
   result = select(result, result * 0x1p-8f, tiny);
   return select(copysign(result, x), x, (x == 0.0f) | !(magnitude < INFINITY));
 }

@@ -47,6 +47,7 @@ def _compare_sample(dtype: str, direction: str, order: str = "") -> Sample:
         f" : (tensor<50x{dtype}>, tensor<50x{dtype}>) -> tensor<50xi1>"
         " return %0 : tensor<50xi1> }",
         _ties if dtype.startswith(("f", "bf")) else None,
+        oracle="xla" if order == ", TOTALORDER" else "interpreter",
     )
 
 

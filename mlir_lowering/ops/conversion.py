@@ -27,6 +27,9 @@ def convert_code(code: str, source: DType, result: DType) -> str:
         bounds += [literal(low, result), literal(high - 1, result)]
         value = code if wide is source else f"float({code})"
         return f"pjrt_to_integer<{result.msl}, {wide.msl}>({value}, {', '.join(bounds)})"
+    if source.kind == "pred":
+        # Host compilers turn a choice into vector code, but not a conversion.
+        return f"({code} ? {result.msl}(1) : {result.msl}(0))"
     return wrap(f"{result.msl}({code})", result)
 
 

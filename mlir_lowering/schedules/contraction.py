@@ -2,11 +2,12 @@
 
     out[b, m, n] = epilogue(sum over k of A(b, m, k) * B(b, k, n))
 
-b, m, k and n each stand for several dimensions (a batch of matrices or feature groups; kept dimensions of the left
-operand, or batch and output positions; contracted dimensions, or kernel positions and input features; kept dimensions
-of the right operand, or output features). A and B are index functions: where they read an operand, and the tests
-under which they do not read padding or the holes of a dilation, which are zero. Gradients of convolutions are
-convolutions with other dimension numbers, so they need no form of their own.
+b, m, k and n each stand for several dimensions (a batch of matrices or feature groups; kept
+dimensions of the left operand, or batch and output positions; contracted dimensions, or kernel
+positions and input features; kept dimensions of the right operand, or output features). A and B
+are index functions: where they read an operand, and the tests under which they do not read padding
+or the holes of a dilation, which are zero. Gradients of convolutions are convolutions with other
+dimension numbers, so they need no form of their own.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from mlir_lowering.dtypes import F32, F64, I32, I64, DType
+from mlir_lowering.dtypes import F32, F64, U32, U64, DType
 from mlir_lowering.emit import Emitter, Expr
 from mlir_lowering.errors import unsupported
 from mlir_lowering.graph import ConvDimensionNumbers, DotDimensionNumbers, Op, Value
@@ -50,8 +52,8 @@ AccessFunction = Callable[[Index, Index, Index], Access]
 
 @dataclass(frozen=True)
 class Contraction:
-    """An op in canonical form: extents of what b, m, k and n stand for, outer to inner, and the index functions
-    a(b, m, k), b(b, k, n) and result(b, m, n)."""
+    """An op in canonical form: extents of what b, m, k and n stand for, outer to inner, and the
+    index functions a(b, m, k), b(b, k, n) and result(b, m, n)."""
 
     op: Op
     batch: tuple[int, ...]
@@ -68,16 +70,17 @@ class Contraction:
 
 
 def accumulator_of(op: Op) -> DType:
-    """The type of the sums: 16-bit floats are summed in f32, integers modulo 2^32 or 2^64."""
+    """The type of the sums: 16-bit floats are summed in f32, integers modulo 2^32 or 2^64
+    (unsigned: wraps)."""
     dtypes = [v.dtype for v in (*op.operands, *op.results)]
     for dtype in dtypes:
         if not dtype.msl:
             raise unsupported(
-                f"{op.signature()}", op.loc, f"convert {dtype.name} operands to f32 first"
+                op.signature(), str(op.loc), f"convert {dtype.name} operands to f32 first"
             )
     if any(dtype.is_float for dtype in dtypes):
         return F64 if F64 in dtypes else F32
-    return I64 if op.result.dtype.bits == 64 else I32
+    return U64 if op.result.dtype.bits == 64 else U32
 
 
 def canonical(op: Op) -> Contraction:
@@ -120,27 +123,63 @@ def _attribute(op: Op, name: str, default: int, count: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class _Window:
-    """One spatial dimension of a convolution."""
+    """One spatial dimension of a convolution.
+
+    With `phases` > 1, output positions phase, phase + phases, ... meet kernel positions of one
+    remainder only (the others fall into the holes of the input's dilation), so each phase is a
+    smaller convolution without holes.
+    """
 
     size: int  # of the input
     kernel: int
+    output: int
     stride: int
     low: int  # padding in front
     input_dilation: int
     kernel_dilation: int
     reversed: bool
 
-    def input(self, output: Ix, k: Ix) -> tuple[Ix, tuple[Test, ...]]:
-        """The input position that kernel position `k` meets at an output position."""
-        at = output * self.stride + k * self.kernel_dilation - self.low
-        dilated = (self.size - 1) * self.input_dilation + 1 if self.size else 0
-        inside = Test(at, 0, dilated)
-        if self.input_dilation == 1:
-            return at, (inside,)
-        return at // self.input_dilation, (inside, Test(at % self.input_dilation, 0, 1))
+    @property
+    def phases(self) -> int:
+        d = self.input_dilation
+        plain = self.stride == 1 and self.kernel_dilation == 1
+        return d if plain and self.output % d == 0 and self.kernel > 1 else 1
 
-    def weight(self, k: Ix) -> Ix:
-        return k * -1 + (self.kernel - 1) if self.reversed else k
+    @property
+    def positions(self) -> int:
+        """Kernel positions that a phase meets, rounded up."""
+        return -(-self.kernel // self.phases)
+
+    def kernel_position(self, phase: Ix, k: Ix) -> Ix:
+        return k * self.phases + (phase * -1 + self.low) % self.phases
+
+    def output_position(self, phase: Ix, output: Ix) -> Ix:
+        return output * self.phases + phase
+
+    def kernel_tests(self, phase: Ix, k: Ix) -> tuple[Test, ...]:
+        """That the kernel has the position; those of the last round it may not have."""
+        if self.kernel % self.phases == 0:
+            return ()
+        return (Test(self.kernel_position(phase, k), 0, self.kernel),)
+
+    def input(self, phase: Ix, output: Ix, k: Ix) -> tuple[Ix, tuple[Test, ...]]:
+        """The input position that the k-th kernel position of a phase meets at its output-th
+        position."""
+        position = self.output_position(phase, output)
+        at = position * self.stride - self.low
+        at = at + self.kernel_position(phase, k) * self.kernel_dilation
+        dilated = (self.size - 1) * self.input_dilation + 1 if self.size else 0
+        tests = (Test(at, 0, dilated), *self.kernel_tests(phase, k))
+        if self.phases > 1:
+            # Never in a hole; the quotient's remainder is known to be zero.
+            return at // self.input_dilation, tests
+        if self.input_dilation == 1:
+            return at, tests
+        return at // self.input_dilation, (*tests, Test(at % self.input_dilation, 0, 1))
+
+    def weight(self, phase: Ix, k: Ix) -> Ix:
+        at = self.kernel_position(phase, k)
+        return at * -1 + (self.kernel - 1) if self.reversed else at
 
 
 def _windows(op: Op, numbers: ConvDimensionNumbers) -> list[_Window]:
@@ -156,6 +195,7 @@ def _windows(op: Op, numbers: ConvDimensionNumbers) -> list[_Window]:
         _Window(
             lhs.shape[numbers.input_spatial_dimensions[i]],
             rhs.shape[numbers.kernel_spatial_dimensions[i]],
+            op.result.shape[numbers.output_spatial_dimensions[i]],
             strides[i],
             int(pads.reshape(count, 2)[i, 0]),
             input_dilations[i],
@@ -167,8 +207,9 @@ def _windows(op: Op, numbers: ConvDimensionNumbers) -> list[_Window]:
 
 
 def _convolution(op: Op) -> Contraction:
-    """m: batch and output positions in the result's order; k: kernel positions and input features in the order of the
-    left operand's dimensions; n: output features of a group; b: the group."""
+    """m: batch and output positions in the result's order; k: kernel positions and input features
+    in the order of the left operand's dimensions; n: output features of a group; b: the group and
+    the phases."""
     lhs, rhs = op.operands
     out = op.result
     numbers: ConvDimensionNumbers = op.attrs["dimension_numbers"]
@@ -190,43 +231,49 @@ def _convolution(op: Op) -> Contraction:
         ),
     )
     features = rhs.shape[numbers.kernel_input_feature_dimension]
+    images = out.shape[out_batch]
 
     def a(b: Index, m: Index, k: Index) -> Access:
         row, fold = dict(zip(row_dims, m, strict=True)), dict(zip(folded_dims, k, strict=True))
         at = {
-            numbers.input_batch_dimension: row[-1]
-            + (b[0] * (lhs.shape[numbers.input_batch_dimension] // groups) if batch_groups > 1 else 0),
+            numbers.input_batch_dimension: row[-1] + b[0] * (images if batch_groups > 1 else 0),
             numbers.input_feature_dimension: fold[-1]
-            + (b[0] * features if feature_groups > 1 else 0),
+            + b[0] * (features if feature_groups > 1 else 0),
         }
         tests: list[Test] = []
         for i, window in enumerate(windows):
-            ix, conditions = window.input(row[i], fold[i])
+            ix, conditions = window.input(b[1 + i], row[i], fold[i])
             at[numbers.input_spatial_dimensions[i]] = ix
             tests += conditions
         return Access(lhs, tuple(at[d] for d in range(lhs.type.rank)), tuple(tests))
 
     def weights(b: Index, k: Index, n: Index) -> Access:
         fold = dict(zip(folded_dims, k, strict=True))
+        tests: list[Test] = []
         at = {
             numbers.kernel_input_feature_dimension: fold[-1],
             numbers.kernel_output_feature_dimension: b[0] * columns + n[0],
         }
         for i, window in enumerate(windows):
-            at[numbers.kernel_spatial_dimensions[i]] = window.weight(fold[i])
-        return Access(rhs, tuple(at[d] for d in range(rhs.type.rank)))
+            at[numbers.kernel_spatial_dimensions[i]] = window.weight(b[1 + i], fold[i])
+            tests += window.kernel_tests(b[1 + i], fold[i])
+        return Access(rhs, tuple(at[d] for d in range(rhs.type.rank)), tuple(tests))
 
     def result(b: Index, m: Index, n: Index) -> Index:
         row = dict(zip(row_dims, m, strict=True))
         at = {out_batch: row[-1], numbers.output_feature_dimension: b[0] * columns + n[0]}
-        at |= {out_spatial[i]: row[i] for i in range(len(windows))}
+        for i, window in enumerate(windows):
+            at[out_spatial[i]] = window.output_position(b[1 + i], row[i])
         return tuple(at[d] for d in range(out.type.rank))
 
     return Contraction(
         op,
-        batch=(groups,),
-        rows=tuple(out.shape[out_spatial[i] if i >= 0 else out_batch] for i in row_dims),
-        folded=tuple(windows[i].kernel if i >= 0 else features for i in folded_dims),
+        batch=(groups, *(window.phases for window in windows)),
+        rows=tuple(
+            windows[i].output // windows[i].phases if i >= 0 else out.shape[out_batch]
+            for i in row_dims
+        ),
+        folded=tuple(windows[i].positions if i >= 0 else features for i in folded_dims),
         columns=(columns,),
         a=a,
         b=weights,
@@ -263,9 +310,10 @@ class Loops:
 
 @dataclass(frozen=True)
 class Nest:
-    """A contraction with the loops its accesses allow, those of the fused producers and consumers included.
+    """A contraction with the loops its accesses allow, those of the fused producers and consumers
+    included.
 
-    Methods take loop variables and put element expressions in the accumulator's type into the emitter's kernel.
+    Methods take loop variables.
     """
 
     contraction: Contraction
@@ -332,20 +380,18 @@ def finished(emitter: Emitter, nest: Nest, total: str) -> None:
     emitter.bind(value, bound)
 
 
-def probe(
-    nest: Nest, group: Group, target: Target, b: Sequence[Ix], m: Sequence[Ix], k: Sequence[Ix], n: Sequence[Ix]
-) -> tuple[Emitter, Emitter, Emitter]:
-    """Throw-away emitters that evaluated A, B and the outputs at the given loop variables."""
-    dtype = nest.contraction.accumulator
-    emitters = tuple(group.emitter(target) for _ in range(3))
+def probe(nest: Nest, group: Group, target: Target, at: Sequence[Sequence[Ix]]) -> list[Emitter]:
+    """Throw-away emitters that evaluated A, B and the outputs at loop variables of b, m, k and
+    n."""
+    b, m, k, n = at
+    emitters = [group.emitter(target) for _ in range(3)]
     for emitter, access in zip(emitters, (nest.a(b, m, k), nest.b(b, k, n)), strict=False):
         conditions(emitter, access)
-        element(emitter, access, dtype)
-    last = emitters[2]
-    finished(last, nest, "total")
+        element(emitter, access, nest.contraction.accumulator)
+    finished(emitters[2], nest, "total")
     for value in group.outputs:
-        last.load(value, nest.result(b, m, n))
-    return emitters[0], emitters[1], last
+        emitters[2].load(value, nest.result(b, m, n))
+    return emitters
 
 
 def merged(contraction: Contraction, group: Group, target: Target) -> Nest:
@@ -358,9 +404,10 @@ def merged(contraction: Contraction, group: Group, target: Target) -> Nest:
     plain = Nest(contraction, *(Loops(shape, tuple(range(len(shape)))) for shape in shapes))
 
     def visit(index: Index) -> set[Ix]:
-        b, m, k, n = (index[i:j] for i, j in zip(first, first[1:], strict=False))
-        accesses = {linearize(plain.result(b, m, n), contraction.op.result.shape)}
-        for emitter in probe(plain, group, target, b, m, k, n):
+        at = [index[i:j] for i, j in pairwise(first)]
+        result = plain.result(at[0], at[1], at[3])
+        accesses = {linearize(result, contraction.op.result.shape)}
+        for emitter in probe(plain, group, target, at):
             accesses |= emitter.accesses
         return accesses
 
@@ -372,10 +419,11 @@ def merged(contraction: Contraction, group: Group, target: Target) -> Nest:
     return Nest(contraction, *loops)
 
 
-def reads(op: Op, i: int) -> float:
+def packed_reads(op: Op, i: int) -> float:
     """How often, on average, an element of operand `i` is evaluated while tiles are packed."""
-    if op.name == "stablehlo.dot_general" or i == 1:
+    if op.name == "stablehlo.dot_general":
         return 1.0
     contraction = canonical(op)
-    evaluations = math.prod((*contraction.batch, *contraction.rows, *contraction.folded))
-    return evaluations / max(op.operands[0].type.size, 1)
+    kept = contraction.rows if i == 0 else contraction.columns
+    evaluations = math.prod((*contraction.batch, *kept, *contraction.folded))
+    return evaluations / max(op.operands[i].type.size, 1)

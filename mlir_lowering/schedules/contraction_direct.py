@@ -1,7 +1,9 @@
-"""Contractions too small or too thin for packed tiles, on the software device: each output is a plain sum.
+"""Contractions too small or too thin for packed tiles, on the software device: each output is a
+plain sum.
 
-Two nests: where neighbouring outputs read neighbouring elements, a strip of them is accumulated together, one step of k
-after another; else each output is a dot product whose partial sums fill a vector.
+Two nests: where neighbouring outputs read neighbouring elements, a strip of them is accumulated
+together, one step of k after another; else each output is a dot product whose partial sums fill a
+vector.
 """
 
 from __future__ import annotations
@@ -9,8 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from mlir_lowering.emit import Emitter
-from mlir_lowering.graph import Op
 from mlir_lowering.index import Ix, delinearize, linearize, variable
 from mlir_lowering.kernel import Group, KernelCall, make_kernel
 from mlir_lowering.schedules.contraction import (
@@ -67,11 +67,12 @@ class _Direct:
         self.parts = (len(b), len(b) + len(m))
         self.shape = nest.contraction.op.result.shape
         self.offset = linearize(nest.result(b, m, n), self.shape)
-        self.a_reads, self.b_reads, _ = probe(nest, group, target, b, m, self.k, n)
+        self.a_reads, self.b_reads, _ = probe(nest, group, target, (b, m, self.k, n))
         self.along = self._strip_loop()
 
     def _unit(self, name: str) -> tuple[bool, bool]:
-        """Whether some input is read in steps of one along a loop, and whether some is in other steps."""
+        """Whether some input is read in steps of one along a loop, and whether some is in other
+        steps."""
         steps = {
             offset.coefficient(name)
             for reads in (self.a_reads.reads, self.b_reads.reads)
@@ -114,7 +115,9 @@ class _Direct:
         emitter.line(f"const int strip = int(tid.x) % {strips};")
         emitter.line(f"const int first = int(tid.x) / {strips} * {each};")
         with emitter.block(f"for (int o = first; o < min(first + {each}, {outer}); ++o)"):
-            position = list(name_indices(emitter, delinearize(variable("o", outer), others), others))
+            position = list(
+                name_indices(emitter, delinearize(variable("o", outer), others), others)
+            )
             if along is None:
                 self._dot(position)
             else:
@@ -122,7 +125,7 @@ class _Direct:
         kernel = make_kernel(
             emitter,
             [(f"out{i}", value) for i, value in enumerate(self.group.outputs)],
-            comment=f"{self.nest.contraction.op.signature()}: a thread computes {each} times {strip} sums.",
+            comment=f"{self.nest.contraction.op.signature()}: {each} times {strip} sums a thread.",
         )
         buffers = [*emitter.inputs, *self.group.outputs]
         return KernelCall(kernel, buffers, b"", (threads, 1, 1))
@@ -204,7 +207,7 @@ class _Direct:
             self._store(position, f"total[{name} - begin]")
 
 
-def reads(contraction: Contraction, op: Op, i: int) -> float:
+def reads(contraction: Contraction, i: int) -> float:
     """How often an element of operand `i` is evaluated: once for every output that takes it."""
     other = contraction.columns if i == 0 else contraction.rows
     return float(math.prod(other))

@@ -1,8 +1,10 @@
-"""The software device's schedule of a contraction: packed tiles and a register-blocked micro-kernel.
+"""The software device's schedule of a contraction: packed tiles and a register-blocked
+micro-kernel.
 
-B is packed into panels of as many columns as the micro-kernel holds (csrc/software/include/software_gemm.h), by a kernel
-of its own if several tasks share it. A task owns some tiles of rows and some panels of one batch element; for each block
-of k it packs its rows of A, which is where im2col, padding and fused producers are evaluated, and runs the micro-kernel
+B is packed into panels of as many columns as the micro-kernel holds
+(csrc/software/include/software_gemm.h), by a kernel of its own if several tasks share it. A task
+owns some tiles of rows and some panels of one batch element; for each block of k it packs its rows
+of A, which is where im2col, padding and fused producers are evaluated, and runs the micro-kernel
 over its panels. After the last block the epilogue is evaluated where sums become results.
 """
 
@@ -10,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from mlir_lowering.dtypes import DType
 from mlir_lowering.emit import Emitter
@@ -19,61 +20,20 @@ from mlir_lowering.index import Ix, bounded, delinearize, linearize, variable
 from mlir_lowering.kernel import Group, KernelCall, ScheduleDef, make_kernel
 from mlir_lowering.schedules import contraction_direct, pointwise
 from mlir_lowering.schedules.contraction import (
-    Loops,
     Nest,
     canonical,
     conditions,
     element,
     finished,
     merged,
-    probe,
-    reads as packed_reads,
+    packed_reads,
 )
+from mlir_lowering.schedules.contraction_plan import even_blocks, in_place_step, make_plan
 from mlir_lowering.schedules.pointwise import name_indices, store
 from mlir_lowering.targets import Target
 
-# Rows of a tile: with two vectors of columns, 24 sums in registers.
-TILE_ROWS = 12
-# Elements of k in a block: a panel of 32 f32 columns is then as large as a first-level cache.
-BLOCK = 256
-# Bounds of a task: A's tiles and the sums of a task stay in a second-level cache (and on a thread's stack).
-TASK_TILES = 8
-TASK_PANELS = 16
-# How many tasks there should be, and the multiply-adds below which a task is not worth cutting.
-TASKS = 16
-TASK_WORK = 1 << 18
 # Elements of B that one thread packs.
 PACK_WORK = 1 << 15
-# B is used where it stands up to this many elements: larger strides miss the translation buffers.
-IN_PLACE = 1 << 16
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """Sizes of the nest. Row tiles do not cross the boundary of `tiled_rows`, the innermost row loops."""
-
-    tile_rows: int
-    lanes: int
-    vectors: int  # of a panel
-    outer_rows: tuple[int, ...]
-    tiled_rows: tuple[int, ...]
-    a_by_row: bool  # whether a packed tile is [row][k] rather than [k][row]
-    b_by_row: bool  # whether B's rows are contiguous
-    b_in_place: bool
-    b_local: bool  # every task packs its own panels
-    tiles: int  # of a task
-    panels: int  # of a task
-    positions: int  # of the outer k loops in a block
-    chunk: int  # of the innermost k loop in a block
-
-    @property
-    def width(self) -> int:
-        return self.lanes * self.vectors
-
-    @property
-    def depth(self) -> int:
-        """Elements of k in a block."""
-        return self.positions * self.chunk
 
 
 def emit(group: Group, target: Target) -> list[KernelCall]:
@@ -83,13 +43,10 @@ def emit(group: Group, target: Target) -> list[KernelCall]:
     if op.result.type.size == 0:
         return []
     if math.prod(contraction.folded) == 0:
-        zero = contraction.accumulator
 
         def prepare(emitter: Emitter) -> None:
             emitter.bind(op.result, lambda _: emitter.constant(0, op.result.dtype))
 
-        emitter_type = zero.msl
-        assert emitter_type
         return pointwise.emit(group, target, prepare)
     nest = merged(contraction, group, target)
     if contraction_direct.is_direct(contraction):
@@ -100,24 +57,8 @@ def emit(group: Group, target: Target) -> list[KernelCall]:
 def reads(op: Op, i: int) -> float:
     contraction = canonical(op)
     if contraction_direct.is_direct(contraction):
-        return contraction_direct.reads(contraction, op, i)
+        return contraction_direct.reads(contraction, i)
     return packed_reads(op, i)
-
-
-def _even_blocks(extent: int, most: int) -> int:
-    """The size of blocks that cut `extent` into as few parts of at most `most` as possible, alike in size."""
-    return -(-extent // -(-extent // most))
-
-
-def _tile_rows(extent: int) -> int:
-    """Rows of a tile: a divisor of `extent` close to the largest if there is one, so that no tile is cut."""
-    if extent <= TILE_ROWS:
-        return extent
-    if extent <= 16 * TILE_ROWS:
-        for rows in range(TILE_ROWS, 6, -1):
-            if extent % rows == 0:
-                return rows
-    return TILE_ROWS
 
 
 class _Tiled:
@@ -128,11 +69,9 @@ class _Tiled:
         self.dtype: DType = nest.contraction.accumulator
         self.k_outer = nest.folded.extents[:-1]
         self.k_inner = nest.folded.inner
-        self.plan = self._plan()
+        self.plan = make_plan(nest, group, target)
         self.tiles = math.prod(self.plan.outer_rows) * self._tiles_inner
         self.panel_count = -(-nest.columns.size // self.plan.width)
-
-    # Decisions.
 
     @property
     def _tiled_size(self) -> int:
@@ -141,85 +80,6 @@ class _Tiled:
     @property
     def _tiles_inner(self) -> int:
         return -(-self._tiled_size // self.plan.tile_rows)
-
-    def _plan(self) -> _Plan:
-        nest = self.nest
-        b, m = nest.batch.variables("b"), nest.rows.variables("m")
-        k, n = nest.folded.variables("k"), nest.columns.variables("n")
-        a, b_reads, _ = probe(nest, self.group, self.target, b, m, k, n)
-        last_k, last_m = f"k{len(k) - 1}", f"m{len(m) - 1}"
-        along_k, along_m = _has_unit_step(a, last_k), _has_unit_step(a, last_m)
-        a_by_row = not along_m or (along_k and self.k_inner >= nest.rows.inner)
-        extents = tuple(nest.rows.extents)
-        outer, tiled = ((), extents) if a_by_row else (extents[:-1], extents[-1:])
-        tile_rows = _tile_rows(math.prod(tiled))
-
-        columns = nest.columns.size
-        itemsize = self.dtype.bytes
-        lanes = self.target.vector_bytes // itemsize
-        while lanes > 4 and columns <= lanes // 2:
-            lanes //= 2
-        vectors = 2 if columns > lanes else 1
-        width = lanes * vectors
-
-        depth = BLOCK * 4 // itemsize
-        if self.k_inner >= depth:
-            positions, chunk = 1, _even_blocks(self.k_inner, depth)
-        else:
-            outer_size = math.prod(self.k_outer)
-            positions, chunk = _even_blocks(outer_size, depth // self.k_inner), self.k_inner
-
-        b_by_row = not _has_unit_step(b_reads, last_k) or _has_unit_step(
-            b_reads, f"n{len(n) - 1}"
-        )
-        in_place = self._in_place_step(lanes) is not None and (
-            columns <= width or columns * nest.folded.size <= IN_PLACE
-        )
-
-        row_tiles = math.prod(outer) * -(-math.prod(tiled) // tile_rows)
-        panel_count = -(-columns // width)
-        batch = nest.batch.size
-        tiles, panels = min(row_tiles, TASK_TILES), min(panel_count, TASK_PANELS)
-        cell = tile_rows * width * nest.folded.size
-
-        def wanting() -> bool:
-            count = batch * -(-row_tiles // tiles) * -(-panel_count // panels)
-            return count < TASKS and tiles * panels * cell > TASK_WORK
-
-        local = False
-        if row_tiles <= TASK_TILES and not in_place:
-            # Cutting between panels alone leaves no panel to two tasks.
-            while wanting() and panels > 1:
-                panels = -(-panels // 2)
-            local = not wanting() or row_tiles == 1
-            if not local:
-                panels = min(panel_count, TASK_PANELS)
-        if not local:
-            while wanting() and tiles > 2:
-                tiles = -(-tiles // 2)
-            while wanting() and panels > 1:
-                panels = -(-panels // 2)
-            while wanting() and tiles > 1:
-                tiles = -(-tiles // 2)
-        tiles, panels = _even_blocks(row_tiles, tiles), _even_blocks(panel_count, panels)
-        return _Plan(
-            tile_rows, lanes, vectors, outer, tiled, a_by_row, b_by_row, in_place, local,
-            tiles, panels, positions, chunk,
-        )  # fmt: skip
-
-    def _in_place_step(self, lanes: int) -> int | None:
-        """The distance of B's rows if the micro-kernel can read B where it is, else None."""
-        nest = self.nest
-        value = nest.contraction.op.operands[1]
-        if value.op in self.group.inlined or value.dtype is not self.dtype:
-            return None
-        k, n = nest.folded.variables("k"), nest.columns.variables("n")
-        access = nest.b(nest.batch.variables("b"), k, n)
-        if access.tests or len(k) != 1 or len(n) != 1 or nest.columns.size % lanes:
-            return None
-        offset = linearize(access.index, value.shape)
-        step = offset.coefficient("k0")
-        return step if offset.coefficient("n0") == 1 and step else None
 
     # Kernels.
 
@@ -241,8 +101,8 @@ class _Tiled:
         panels = nest.batch.size * self.panel_count
         outer, inner = math.prod(self.k_outer), self.k_inner
         rows = max(1, PACK_WORK // plan.width)
-        positions = _even_blocks(outer, max(1, rows // inner))
-        chunk = _even_blocks(inner, rows) if positions == 1 else inner
+        positions = even_blocks(outer, max(1, rows // inner))
+        chunk = even_blocks(inner, rows) if positions == 1 else inner
         parts = -(-outer // positions) * -(-inner // chunk)
         emitter.line(f"const int panel = int(tid.x) / {parts};")
         self._block_bounds(emitter, f"int(tid.x) % {parts}", positions, chunk)
@@ -269,7 +129,8 @@ class _Tiled:
         blocks = -(-math.prod(self.k_outer) // plan.positions) * -(-self.k_inner // plan.chunk)
         cell = plan.tile_rows * plan.width
         emitter.line(f"const int g = int(tid.x) / {row_blocks * panel_blocks};")
-        emitter.line(f"const int first_tile = int(tid.x) / {panel_blocks} % {row_blocks} * {plan.tiles};")
+        rows = f"int(tid.x) / {panel_blocks} % {row_blocks}"
+        emitter.line(f"const int first_tile = {rows} * {plan.tiles};")
         emitter.line(f"const int first_panel = int(tid.x) % {panel_blocks} * {plan.panels};")
         emitter.line(f"const int tiles = min({plan.tiles}, {self.tiles} - first_tile);")
         emitter.line(f"const int panels = min({plan.panels}, {self.panel_count} - first_panel);")
@@ -281,7 +142,7 @@ class _Tiled:
         emitter.line(f"alignas(64) {t} sums[{cells * cell}];")
         with emitter.block(f"for (int block = 0; block < {blocks}; ++block)"):
             self._block_bounds(emitter, "block", plan.positions, plan.chunk)
-            emitter.line(f"const int depth = (p1 - p0) * (c1 - c0);")
+            emitter.line("const int depth = (p1 - p0) * (c1 - c0);")
             with emitter.block("for (int t = 0; t < tiles; ++t)"):
                 outer = self._tile(emitter)
                 self._pack_tile(emitter, b, outer)
@@ -298,13 +159,11 @@ class _Tiled:
         kernel = make_kernel(
             emitter,
             [(f"out{i}", value) for i, value in enumerate(self.group.outputs)],
-            comment=f"{op.signature()}: a thread computes {plan.tiles} tiles of {plan.tile_rows} rows"
-            f" times {plan.panels} panels of {plan.width} columns.",
+            comment=f"{op.signature()}: a thread computes {plan.tiles} tiles of {plan.tile_rows}"
+            f" rows times {plan.panels} panels of {plan.width} columns.",
         )
         threads = nest.batch.size * row_blocks * panel_blocks
-        return KernelCall(
-            kernel, [*emitter.inputs, *self.group.outputs], b"", (threads, 1, 1)
-        )
+        return KernelCall(kernel, [*emitter.inputs, *self.group.outputs], b"", (threads, 1, 1))
 
     # Parts of kernels.
 
@@ -340,12 +199,13 @@ class _Tiled:
 
     @property
     def _a_rows_step(self) -> int:
-        """Distance of packed rows: k in a block; for rows of A, some more, so that rows fall into different sets
-        of the cache."""
+        """Distance of packed rows: k in a block; for rows of A, some more, so that rows fall into
+        different sets of the cache."""
         return self.plan.depth + (16 if self.plan.a_by_row else 0)
 
     def _tile(self, emitter: Emitter) -> list[Ix]:
-        """Names a tile's first row among the tiled ones and its number of rows; returns the outer row loops."""
+        """Names a tile's first row among the tiled ones and its number of rows; returns the outer
+        row loops."""
         plan = self.plan
         inner = self._tiles_inner
         emitter.line(f"const int i0 = (first_tile + t) % {inner} * {plan.tile_rows};")
@@ -421,7 +281,8 @@ class _Tiled:
                 emitter.line(f"for ({loop}) {to} = 0;")
 
     def _cases(self, name: str, full: int, extent: int) -> Iterator[tuple[str, str]]:
-        """Block heads and trip counts: a loop of `full` steps gets code of its own if some loops are shorter."""
+        """Block heads and trip counts: a loop of `full` steps gets code of its own if some loops
+        are shorter."""
         if extent % full == 0:
             yield "", str(full)
         elif extent < full:
@@ -447,12 +308,13 @@ class _Tiled:
         k, n = bounded("c0", 0, self.k_inner - 1), bounded("n0", 0, nest.columns.size - 1)
         offset = linearize(nest.b(b, [k], [n]).index, value.shape)
         emitter.line(f"const device {t}* from = {emitter.input(value)} + {offset};")
-        step = self._in_place_step(plan.lanes)
+        step = in_place_step(nest, self.group, plan.lanes)
         assert step is not None
         return step
 
     def _pack_panel(self, emitter: Emitter, b: Sequence[Ix]) -> None:
-        """Packs columns n0... of the block of k into `to`, [k][width]; zeros past the last column."""
+        """Packs columns n0... of the block of k into `to`, [k][width]; zeros past the last
+        column."""
         plan, columns = self.plan, self.nest.columns
         if columns.size % plan.width:
             emitter.line(f"const int columns = min({plan.width}, {columns.size} - n0);")
@@ -472,7 +334,7 @@ class _Tiled:
         along_k = "int c = c0; c < c1; ++c"
         if not plan.b_by_row:
             # A few cache lines of every column at a time.
-            along_k = "int c = c1_; c < min(c1_ + 16, c1); ++c"
+            along_k = "int c = c16; c < min(c16 + 16, c1); ++c"
 
         def put() -> None:
             variables = delinearize(n, columns.extents)
@@ -489,7 +351,7 @@ class _Tiled:
                 if count != str(plan.width):
                     emitter.line(f"for (int z = {count}; z < {plan.width}; ++z) to[{at} + z] = 0;")
             return
-        with emitter.block("for (int c1_ = c0; c1_ < c1; c1_ += 16)"):
+        with emitter.block("for (int c16 = c0; c16 < c1; c16 += 16)"):
             with emitter.block(f"for ({along_n})"):
                 emitter.line("PJRT_INDEPENDENT")
                 with emitter.block(f"for ({along_k})"):
@@ -505,7 +367,7 @@ class _Tiled:
         cut_rows = self._tiled_size % plan.tile_rows
         last_columns = self.nest.columns.size % plan.width
         cut_vectors = -(-last_columns // plan.lanes)
-        rows = [("rows == %d" % plan.tile_rows, plan.tile_rows)]
+        rows = [(f"rows == {plan.tile_rows}", plan.tile_rows)]
         if cut_rows:
             rows.append(("", cut_rows))
         vectors = [(f"n0 + {plan.width} <= {self.nest.columns.size}", plan.vectors)]
@@ -536,32 +398,32 @@ class _Tiled:
         if columns % plan.width:
             end = f"min({end}, {columns})"
         finished(emitter, nest, f"sum[(i - i0) * {plan.width} + n - n0]")
-        loops = ["for (int i = i0; i < i0 + rows; ++i)", f"for (int n = n0; n < {end}; ++n)"]
-        plain = nest.result(b, [*outer, *plan_variables(plan.tiled_rows)], n)
-        step = linearize(plain, shape).coefficient("i0v")
-        if len(plan.tiled_rows) == 1 and step == 1 and not columns == 1:
-            loops.reverse()
-        with emitter.block(loops[0]):
-            first_is_row = "int i " in loops[0]
-            m = self._row(emitter, outer) if first_is_row else []
+        along_rows = "for (int i = i0; i < i0 + rows; ++i)"
+        along_columns = f"for (int n = n0; n < {end}; ++n)"
+
+        def put(m: Sequence[Ix]) -> None:
+            index = nest.result(b, m, n)
+            store(emitter, self.group.outputs, index, linearize(index, shape))
+
+        i = variable("i", self._tiled_size)
+        if len(plan.tiled_rows) == 1 and self._has_rows_inside(b, outer, i, n):
+            with emitter.block(along_columns):
+                emitter.line("PJRT_INDEPENDENT")
+                with emitter.block(along_rows):
+                    put([*outer, i])
+            return
+        with emitter.block(along_rows):
+            m = self._row(emitter, outer)
             emitter.line("PJRT_INDEPENDENT")
-            with emitter.block(loops[1]):
-                if not first_is_row:
-                    m = self._row(emitter, outer)
-                index = nest.result(b, m, n)
-                store(emitter, self.group.outputs, index, linearize(index, shape))
+            with emitter.block(along_columns):
+                put(m)
 
-
-def plan_variables(extents: Sequence[int]) -> list[Ix]:
-    return [variable(f"i{d}v", n) for d, n in enumerate(extents)]
-
-
-def _has_unit_step(emitter: Emitter, name: str) -> bool:
-    """Whether the largest input that `emitter` read is read in steps of one along the loop."""
-    if not emitter.reads:
-        return False
-    value = max(emitter.reads, key=lambda v: v.type.size)
-    return any(offset.coefficient(name) == 1 for offset in emitter.reads[value])
+    def _has_rows_inside(
+        self, b: Sequence[Ix], outer: Sequence[Ix], i: Ix, n: Sequence[Ix]
+    ) -> bool:
+        """Whether results of neighbouring rows are neighbours in memory."""
+        shape = self.nest.contraction.op.result.shape
+        return linearize(self.nest.result(b, [*outer, i], n), shape).coefficient("i") == 1
 
 
 SCHEDULE = ScheduleDef(emit, reads, epilogue=True)

@@ -28,7 +28,9 @@ def compile_text(text: str | bytes, device: jax.Device) -> Any:
 
 def run_text(text: str, inputs: list[Array], device: jax.Device) -> list[Array]:
     executable = compile_text(text, device)
-    results = executable.execute_sharded([jax.device_put(x, device) for x in inputs])
+    with jax.enable_x64(True):
+        arguments = [jax.device_put(x, device) for x in inputs]
+    results = executable.execute_sharded(arguments)
     return [np.asarray(shards[0]) for shards in results.disassemble_into_single_device_arrays()]
 
 

@@ -57,7 +57,7 @@ def test_metal_can_be_asked_for_in_code(tmp_path: Path) -> None:
     x = jax.device_put(np.float32(2), jax.devices("metal")[0])
     print(float(x * 3), x.devices())
     """
-    assert output(code, tmp_path) == ["6.0", "{MetalDevice(id=0)}"]
+    assert output(code, tmp_path) == ["6.0 {MetalDevice(id=0)}"]
 
 
 def test_metal_and_cpu_together(tmp_path: Path) -> None:

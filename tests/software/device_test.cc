@@ -1,11 +1,14 @@
 // Drives the software device; run by test_device.py, one check a process.
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <numeric>
 #include <stdexcept>
 #include <thread>
@@ -110,7 +113,6 @@ void CheckAdd() {
   for (const uint32_t count : {1u, 2u, 17u, 100003u}) RunAdd(*device, *add, count);
 }
 
-// What the two kernels below find; a sum over all threads and the values one thread saw.
 void CheckEveryParameter() {
   const KernelSource kernel = {
       "k_all",
@@ -381,6 +383,10 @@ void CheckUselessCompiler() {
 }
 
 void CheckNoTemporaryFolder() {
+  // Every file of this process is full from the start.
+  signal(SIGXFSZ, SIG_IGN);
+  const rlimit nothing = {0, 0};
+  EXPECT(setrlimit(RLIMIT_FSIZE, &nothing) == 0);
   const auto device = Create();
   ExpectError(Code::kResourceExhausted, {"TMPDIR", "/dev/shm"}, [&] { Compile(*device, Add()); });
 }

@@ -220,7 +220,7 @@ def test_cache_folder_that_cannot_be_made(run: Runner) -> None:
 
 
 def test_cache_that_takes_no_files(run: Runner) -> None:
-    """An entry's place is taken by a folder: the kernel runs, and the log says that it was not kept."""
+    """An entry's place is taken by a folder: the kernel runs, the log says that it was not kept."""
     run("add")
     (entry,) = run.entries()
     entry.unlink()
@@ -274,14 +274,19 @@ def test_ziglang_is_the_last_resort(run: Runner, tmp_path: Path) -> None:
     python.parent.mkdir()
     python.write_text(
         '#!/bin/sh\n[ "$*" = "-c import ziglang" ] && exit 0\n'
-        f'[ "$1 $2 $3" = "-m ziglang c++" ] || exit 1\nshift 3\nPATH={os.environ["PATH"]}\n'
-        'exec g++ "$@"\n'
+        f'[ "$1 $2 $3" = "-m ziglang cc" ] || exit 1\nshift 3\nPATH={os.environ["PATH"]}\n'
+        'exec gcc "$@"\n'
     )
     python.chmod(0o755)
     run("add", PATH=str(python.parent))
     python.write_text("#!/bin/sh\nexit 1\n")
     run.cache = tmp_path / "another"
     run("no_compiler", PATH=str(python.parent))
+
+
+def test_no_room_for_temporary_files(run: Runner) -> None:
+    run("no_temporary_folder")
+    assert not list(run.temporary.iterdir())
 
 
 def test_temporary_folder_that_is_missing(run: Runner, tmp_path: Path) -> None:

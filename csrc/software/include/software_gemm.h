@@ -9,13 +9,15 @@ struct gemm_vector {
   typedef T unaligned __attribute__((vector_size(Bytes), aligned(alignof(T)), may_alias));
 };
 
-// c[r][j] = (accumulate ? c[r][j] : 0) + sum over k of a[r][k] * b[k][j] for Rows rows and Vectors vectors of
-// Bytes bytes. a[r][k] is at a[r * row_step + k * k_step]; rows of b start every `b_step` elements, those of c
-// every `c_step`. All Rows * Vectors sums stay in registers: 12 x 2 leaves 8 of AVX-512's 32 for b and a.
+// c[r][j] = (accumulate ? c[r][j] : 0) + sum over k of a[r][k] * b[k][j] for Rows rows and Vectors
+// vectors of Bytes bytes. a[r][k] is at a[r * row_step + k * k_step]; rows of b start every
+// `b_step` elements, those of c every `c_step`. All Rows * Vectors sums stay in registers: 12 x 2
+// leaves 8 of AVX-512's 32 for b and a.
 template <class T, int Bytes, int Rows, int Vectors>
-inline __attribute__((always_inline)) void gemm_tile(const T* __restrict a, int row_step, int k_step,
-                                                     const T* __restrict b, int b_step, T* __restrict c,
-                                                     int c_step, int count, bool accumulate) {
+inline __attribute__((always_inline)) void gemm_tile(const T* __restrict a, int row_step,
+                                                     int k_step, const T* __restrict b, int b_step,
+                                                     T* __restrict c, int c_step, int count,
+                                                     bool accumulate) {
   using V = typename gemm_vector<T, Bytes>::type;
   using U = typename gemm_vector<T, Bytes>::unaligned;
   constexpr int lanes = Bytes / int(sizeof(T));
@@ -46,8 +48,7 @@ inline __attribute__((always_inline)) void gemm_tile(const T* __restrict a, int 
 #pragma GCC unroll 16
   for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 4
-    for (int v = 0; v < Vectors; ++v)
-      *reinterpret_cast<U*>(c + r * c_step + v * lanes) = sum[r][v];
+    for (int v = 0; v < Vectors; ++v) *reinterpret_cast<U*>(c + r * c_step + v * lanes) = sum[r][v];
 }
 
 }  // namespace software

@@ -122,4 +122,6 @@ inline A operator+(A a) {
 
 inline half operator""h(long double x) { return half(float(x)); }
 inline half operator""h(unsigned long long x) { return half(float(x)); }
+#ifndef __clang__  // which reads bf as part of the number
 inline bfloat operator""bf(long double x) { return bfloat(float(x)); }
+#endif

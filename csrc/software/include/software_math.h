@@ -1,6 +1,7 @@
-// Floating-point functions for float: branch-free, without libm, so that a loop over them becomes vector
-// code. Most compute in double, where the float's range and accuracy cost no care, and round once; the
-// coefficients come from tests/software/fit_math.py and the errors are asserted by test_math.py.
+// Floating-point functions for float: branch-free, without libm, so that a loop over them becomes
+// vector code. Most compute in double, where the float's range and accuracy cost no care, and round
+// once; the coefficients come from tests/software/fit_math.py and the errors are asserted by
+// test_math.py.
 #pragma once
 
 #define SOFTWARE_INLINE inline __attribute__((always_inline))
@@ -17,7 +18,8 @@ SOFTWARE_INLINE double power_of_two(double shifted) {
   return double_of((bits_of(shifted) << 52) + (1023ul << 52));
 }
 
-// 2^z as scale + scale * tail, where |z| <= 1000; tail is in [-0.3, 0.42] and exact to 2^-43 relative.
+// 2^z as scale + scale * tail, where |z| <= 1000; tail is in [-0.3, 0.42] and exact to 2^-43
+// relative.
 struct exp2_parts {
   double scale, tail;
 };
@@ -58,15 +60,15 @@ SOFTWARE_INLINE float exp_tail(float r) {
   float p = 0.001381459648f;
   p = p * r + 0.008368844003f;
   p = p * r + 0.04166839547f;
-  p = p * r + 0.1666651960f;
-  p = p * r + 0.4999999340f;
+  p = p * r + 0.166665196f;
+  p = p * r + 0.499999934f;
   return r * r * p + r;
 }
 SOFTWARE_INLINE exp_parts split_exp(float x) {
   const float shifted = x * 1.44269504f + 0x1.8p23f;
   const float n = shifted - 0x1.8p23f;
   // ln(2) in two parts, the first short enough that n times it is exact.
-  const float r = __builtin_fmaf(n, -0x1.7f7d1cp-20f, __builtin_fmaf(n, -0x1.62e400p-1f, x));
+  const float r = (x - n * 0x1.62e400p-1f) - n * 0x1.7f7d1cp-20f;
   return {int(bits_of(shifted)) - 0x4b400000, exp_tail(r)};
 }
 // (1 + tail) * 2^n for n in [-252, 254]: in two steps, for the least and the greatest n.
@@ -80,12 +82,12 @@ SOFTWARE_INLINE float scale_exp(exp_parts e) {
 // atanh(s) for |s| <= (sqrt(2) - 1) / (sqrt(2) + 1).
 SOFTWARE_INLINE double atanh_core(double s) {
   const double z = s * s;
-  double p = 0.08410653190491951112;
-  p = p * z + 0.090617624045023083;
-  p = p * z + 0.1111168756247105692;
-  p = p * z + 0.1428570854234875778;
-  p = p * z + 0.2000000002626353975;
-  p = p * z + 0.3333333333329337996;
+  double p = 0.08410653380238385746;
+  p = p * z + 0.09061762389385134325;
+  p = p * z + 0.1111168756291543927;
+  p = p * z + 0.1428570854234288661;
+  p = p * z + 0.2000000002626357319;
+  p = p * z + 0.333333333332933799;
   return s + s * z * p;
 }
 // x = m * 2^e with m in [sqrt(1/2), sqrt(2)), for normal positive x.
@@ -124,9 +126,9 @@ struct angle {
   ulong quadrant;
 };
 SOFTWARE_INLINE angle reduce_angle(float x) {
-  // Turns: |x| / (2 pi) mod 1. 1 / (2 pi) is split into parts of at most 29 bits, whose product with a
-  // float is exact, and a tail. From 2^76 on, |x| * 2^-53 is an integer, and the parts are those of
-  // 2^53 / (2 pi) mod 1.
+  // Turns: |x| / (2 pi) mod 1. 1 / (2 pi) is split into parts of at most 29 bits, whose product
+  // with a float is exact, and a tail. From 2^76 on, |x| * 2^-53 is an integer, and the parts are
+  // those of 2^53 / (2 pi) mod 1.
   const double positive = __builtin_fabsf(x);
   const bool big = positive >= 0x1p76;
   const double a = positive * (big ? 0x1p-53 : 1.0);
@@ -141,10 +143,10 @@ SOFTWARE_INLINE angle reduce_angle(float x) {
   const double turns = (((f0 - (shifted - 0x1.8p52) * 0.25) + f1) + t2) + t3;
   const double r = turns * 6.283185307179586477;
   const double z = r * r;
-  double s = 2.718237309113552953e-6;
-  s = s * z - 0.0001983932714341698554;
-  s = s * z + 0.008333329362323880659;
-  s = s * z - 0.166666666414273661;
+  double s = 2.718237271937293795e-6;
+  s = s * z - 0.0001983932713955635936;
+  s = s * z + 0.008333329362312031082;
+  s = s * z - 0.1666666664142726562;
   double c = -2.720955225384616185e-7;
   c = c * z + 0.00002479951182064754336;
   c = c * z - 0.001388888372284204501;
@@ -155,12 +157,12 @@ SOFTWARE_INLINE angle reduce_angle(float x) {
 // asin(t) for |t| <= 1/2.
 SOFTWARE_INLINE double asin_core(double t) {
   const double z = t * t;
-  double p = 0.03762994704156125705;
-  p = p * z + 0.0143585999253806088;
-  p = p * z + 0.03182865673345559054;
-  p = p * z + 0.04451447294227099181;
-  p = p * z + 0.07500516998521943466;
-  p = p * z + 0.166666597769484693;
+  double p = 0.03762997952826579454;
+  p = p * z + 0.0143585778175748126;
+  p = p * z + 0.03182866221348427957;
+  p = p * z + 0.04451447231390692834;
+  p = p * z + 0.075005170015904825;
+  p = p * z + 0.1666665977690044771;
   return t + t * z * p;
 }
 // atan(t) for 0 <= t <= 1.
@@ -195,7 +197,7 @@ SOFTWARE_INLINE float round(float x) {
 }
 SOFTWARE_INLINE float fract(float x) {
   const float f = x - floor(x);
-  return f < 1.0f ? f : 0x1.fffffep-1f;
+  return f >= 1.0f ? 0x1.fffffep-1f : f;
 }
 SOFTWARE_INLINE float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 SOFTWARE_INLINE float sqrt(float x) { return __builtin_sqrtf(x); }
@@ -248,7 +250,8 @@ SOFTWARE_INLINE float fmod(float x, float y) {
   }
   float result = copysign(float(r), x);
   result = isinf(y) ? x : result;
-  return isinf(x) | isnan(x) | (y == 0.0f) | isnan(y) ? __builtin_nanf("") : result;
+  const bool defined = isfinite(x) && !isnan(y) && y != 0.0f;
+  return defined ? result : __builtin_nanf("");
 }
 
 // One rounding at the end: the product is exact in double.
@@ -262,8 +265,7 @@ SOFTWARE_INLINE float frexp(float x, int& exponent) {
   const ulong bits = software::bits_of(wide);
   const bool special = (x == 0.0f) | !isfinite(x);
   exponent = special ? 0 : int(bits >> 52 & 0x7ff) - 1022;
-  const double mantissa =
-      software::double_of((bits & 0x800ffffffffffffful) | 0x3fe0000000000000ul);
+  const double mantissa = software::double_of((bits & 0x800ffffffffffffful) | 0x3fe0000000000000ul);
   return special ? x : float(mantissa);
 }
 SOFTWARE_INLINE float nextafter(float x, float y) {
@@ -274,7 +276,8 @@ SOFTWARE_INLINE float nextafter(float x, float y) {
   const float from_zero = software::float_of((software::bits_of(y) & 0x80000000u) | 1u);
   float result = x == 0.0f ? from_zero : moved;
   result = x == y ? y : result;
-  return (x != x) | (y != y) ? x + y : result;
+  const bool ordered = !isnan(x) && !isnan(y);
+  return ordered ? result : x + y;
 }
 SOFTWARE_INLINE float modf(float x, float& whole) {
   whole = trunc(x);
@@ -291,7 +294,7 @@ SOFTWARE_INLINE float exp2(float x) {
   float y = x > 130.0f ? 130.0f : x;
   y = y < -160.0f ? -160.0f : y;
   const float n = rint(y);
-  return software::scale_exp({int(n), software::exp_tail((y - n) * 0.693147181f)});
+  return software::scale_exp({int(n), software::exp_tail((y - n) * 0.6931471806f)});
 }
 SOFTWARE_INLINE float exp10(float x) { return float(software::exp2_wide(x * 3.3219280948873623)); }
 
@@ -306,7 +309,7 @@ SOFTWARE_INLINE float log(float x) {
   p = p * f - 0.1178983887f;
   p = p * f + 0.1187290847f;
   p = p * f - 0.1238433846f;
-  p = p * f + 0.1421866690f;
+  p = p * f + 0.142186669f;
   p = p * f - 0.1666925174f;
   p = p * f + 0.2000222615f;
   p = p * f - 0.2499998658f;
@@ -326,8 +329,8 @@ SOFTWARE_INLINE float sin(float x) {
   const software::angle a = software::reduce_angle(x);
   const float value = float(a.quadrant & 1 ? a.cos : a.sin);
   const uint flip = uint(a.quadrant & 2) << 30;
-  const float sine = software::float_of(software::bits_of(value) ^ flip ^
-                                        (software::bits_of(x) & 0x80000000u));
+  const float sine =
+      software::float_of(software::bits_of(value) ^ flip ^ (software::bits_of(x) & 0x80000000u));
   return isfinite(x) ? sine : __builtin_nanf("");
 }
 SOFTWARE_INLINE float cos(float x) {
@@ -345,8 +348,8 @@ SOFTWARE_INLINE float tan(float x) {
   const software::angle a = software::reduce_angle(x);
   const bool odd = a.quadrant & 1;
   const double ratio = (odd ? -a.cos : a.sin) / (odd ? a.sin : a.cos);
-  const float tangent = software::float_of(software::bits_of(float(ratio)) ^
-                                           (software::bits_of(x) & 0x80000000u));
+  const float tangent =
+      software::float_of(software::bits_of(float(ratio)) ^ (software::bits_of(x) & 0x80000000u));
   return isfinite(x) ? tangent : __builtin_nanf("");
 }
 SOFTWARE_INLINE float asin(float x) {
@@ -382,7 +385,8 @@ SOFTWARE_INLINE float atan2(float y, float x) {
   double r = software::atan_core(t);
   r = steep ? 1.5707963267948966 - r : r;
   r = signbit(x) ? 3.1415926535897932 - r : r;
-  return isnan(x) | isnan(y) ? x + y : copysign(float(r), y);
+  const bool ordered = !isnan(x) && !isnan(y);
+  return ordered ? copysign(float(r), y) : x + y;
 }
 
 SOFTWARE_INLINE float sinh(float x) {
@@ -397,11 +401,11 @@ SOFTWARE_INLINE float tanh(float x) {
   // Small: an odd polynomial. Large: 1 - 2 / (exp(2x) + 1), which is 1 from 9.1 on.
   const float a = fabs(x);
   const float z = a * a;
-  float p = -0.005905890036f;
-  p = p * z + 0.02080540596f;
-  p = p * z - 0.05378669108f;
-  p = p * z + 0.1333195835f;
-  p = p * z - 0.3333329928f;
+  float p = -0.005905845807f;
+  p = p * z + 0.02080536475f;
+  p = p * z - 0.05378667756f;
+  p = p * z + 0.1333195817f;
+  p = p * z - 0.3333329927f;
   const float near = a * z * p + a;
   const float bounded = a > 9.1f ? 9.1f : a;
   const float far = 1.0f - 2.0f / (software::scale_exp(software::split_exp(2.0f * bounded)) + 1.0f);
@@ -433,7 +437,8 @@ SOFTWARE_INLINE float pow(float x, float y) {
   const bool integral = rint(y) == y;
   const bool odd = integral & (rint(y * 0.5f) != y * 0.5f);
   float result = odd ? copysign(magnitude, x) : magnitude;
-  result = (x < 0.0f) & !integral & isfinite(x) ? __builtin_nanf("") : result;
+  const bool undefined = x < 0.0f && !integral && isfinite(x);
+  result = undefined ? __builtin_nanf("") : result;
   const bool one = (y == 0.0f) | (x == 1.0f) | ((x == -1.0f) & isinf(y));
   return one ? 1.0f : result;
 }

@@ -1,4 +1,5 @@
-// The same functions for double (host kernels: Metal has no double). Accuracy first: the host's libm.
+// The same functions for double (host kernels: Metal has no double). Accuracy first: the host's
+// libm.
 #pragma once
 
 namespace metal {
@@ -64,6 +65,18 @@ SOFTWARE_INLINE double fmax(double a, double b) {
 SOFTWARE_INLINE double min(double a, double b) { return fmin(a, b); }
 SOFTWARE_INLINE double max(double a, double b) { return fmax(a, b); }
 SOFTWARE_INLINE double clamp(double x, double lo, double hi) { return fmin(fmax(x, lo), hi); }
+SOFTWARE_INLINE double saturate(double x) { return clamp(x, 0.0, 1.0); }
+SOFTWARE_INLINE double fract(double x) {
+  const double f = x - floor(x);
+  return f >= 1.0 ? 0x1.fffffffffffffp-1 : f;
+}
+SOFTWARE_INLINE double fdim(double a, double b) {
+  const double d = a - b;
+  return a <= b ? 0.0 : d;
+}
+SOFTWARE_INLINE double powr(double x, double y) {
+  return x < 0.0 ? __builtin_nan("") : __builtin_pow(x, y);
+}
 SOFTWARE_INLINE double sign(double x) {
   const double s = x < 0.0 ? -1.0 : x;
   const double t = x > 0.0 ? 1.0 : s;

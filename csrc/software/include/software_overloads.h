@@ -32,14 +32,14 @@ SOFTWARE_INLINE T dot(vec<T, N> a, vec<T, N> b) {
   return r;
 }
 
-#define SOFTWARE_SMALL_1(name)                                                \
-  SOFTWARE_INLINE half name(half x) { return half(name(float(x))); }          \
+#define SOFTWARE_SMALL_1(name)                                       \
+  SOFTWARE_INLINE half name(half x) { return half(name(float(x))); } \
   SOFTWARE_INLINE bfloat name(bfloat x) { return bfloat(name(float(x))); }
-#define SOFTWARE_VECTOR_1(name)                                               \
-  template <class T, int N>                                                   \
-  SOFTWARE_INLINE vec<T, N> name(vec<T, N> x) {                               \
-    for (int i = 0; i < N; ++i) x[i] = name(x[i]);                            \
-    return x;                                                                 \
+#define SOFTWARE_VECTOR_1(name)                    \
+  template <class T, int N>                        \
+  SOFTWARE_INLINE vec<T, N> name(vec<T, N> x) {    \
+    for (int i = 0; i < N; ++i) x[i] = name(x[i]); \
+    return x;                                      \
   }
 #define SOFTWARE_1(name) SOFTWARE_SMALL_1(name) SOFTWARE_VECTOR_1(name)
 SOFTWARE_1(abs)
@@ -77,19 +77,15 @@ SOFTWARE_VECTOR_1(clz)
 SOFTWARE_VECTOR_1(ctz)
 SOFTWARE_VECTOR_1(reverse_bits)
 
-#define SOFTWARE_2(name)                                                      \
-  SOFTWARE_INLINE half name(half x, half y) {                                 \
-    return half(name(float(x), float(y)));                                    \
-  }                                                                           \
-  SOFTWARE_INLINE bfloat name(bfloat x, bfloat y) {                           \
-    return bfloat(name(float(x), float(y)));                                  \
-  }                                                                           \
+#define SOFTWARE_2(name)                                                                       \
+  SOFTWARE_INLINE half name(half x, half y) { return half(name(float(x), float(y))); }         \
+  SOFTWARE_INLINE bfloat name(bfloat x, bfloat y) { return bfloat(name(float(x), float(y))); } \
   SOFTWARE_VECTOR_2(name)
-#define SOFTWARE_VECTOR_2(name)                                               \
-  template <class T, int N>                                                   \
-  SOFTWARE_INLINE vec<T, N> name(vec<T, N> x, vec<T, N> y) {                  \
-    for (int i = 0; i < N; ++i) x[i] = name(x[i], y[i]);                      \
-    return x;                                                                 \
+#define SOFTWARE_VECTOR_2(name)                              \
+  template <class T, int N>                                  \
+  SOFTWARE_INLINE vec<T, N> name(vec<T, N> x, vec<T, N> y) { \
+    for (int i = 0; i < N; ++i) x[i] = name(x[i], y[i]);     \
+    return x;                                                \
   }
 SOFTWARE_2(fmin)
 SOFTWARE_2(fmax)
@@ -128,30 +124,30 @@ SOFTWARE_INLINE software::enable_if_t<software::is_small_float<T>, T> nextafter(
   return result;
 }
 
-#define SOFTWARE_3(name)                                                      \
-  SOFTWARE_INLINE half name(half x, half y, half z) {                         \
-    return half(name(float(x), float(y), float(z)));                          \
-  }                                                                           \
-  SOFTWARE_INLINE bfloat name(bfloat x, bfloat y, bfloat z) {                 \
-    return bfloat(name(float(x), float(y), float(z)));                        \
-  }                                                                           \
-  template <class T, int N>                                                   \
-  SOFTWARE_INLINE vec<T, N> name(vec<T, N> x, vec<T, N> y, vec<T, N> z) {     \
-    for (int i = 0; i < N; ++i) x[i] = name(x[i], y[i], z[i]);                \
-    return x;                                                                 \
+#define SOFTWARE_3(name)                                                  \
+  SOFTWARE_INLINE half name(half x, half y, half z) {                     \
+    return half(name(float(x), float(y), float(z)));                      \
+  }                                                                       \
+  SOFTWARE_INLINE bfloat name(bfloat x, bfloat y, bfloat z) {             \
+    return bfloat(name(float(x), float(y), float(z)));                    \
+  }                                                                       \
+  template <class T, int N>                                               \
+  SOFTWARE_INLINE vec<T, N> name(vec<T, N> x, vec<T, N> y, vec<T, N> z) { \
+    for (int i = 0; i < N; ++i) x[i] = name(x[i], y[i], z[i]);            \
+    return x;                                                             \
   }
 SOFTWARE_3(fma)
 SOFTWARE_3(clamp)
 SOFTWARE_3(mix)
 
-#define SOFTWARE_TEST(name)                                                   \
-  SOFTWARE_INLINE bool name(half x) { return name(float(x)); }                \
-  SOFTWARE_INLINE bool name(bfloat x) { return name(float(x)); }              \
-  template <class T, int N>                                                   \
-  SOFTWARE_INLINE vec<bool, N> name(vec<T, N> x) {                            \
-    vec<bool, N> r;                                                           \
-    for (int i = 0; i < N; ++i) r[i] = name(x[i]);                            \
-    return r;                                                                 \
+#define SOFTWARE_TEST(name)                                      \
+  SOFTWARE_INLINE bool name(half x) { return name(float(x)); }   \
+  SOFTWARE_INLINE bool name(bfloat x) { return name(float(x)); } \
+  template <class T, int N>                                      \
+  SOFTWARE_INLINE vec<bool, N> name(vec<T, N> x) {               \
+    vec<bool, N> r;                                              \
+    for (int i = 0; i < N; ++i) r[i] = name(x[i]);               \
+    return r;                                                    \
   }
 SOFTWARE_TEST(isnan)
 SOFTWARE_TEST(isinf)
@@ -175,60 +171,7 @@ SOFTWARE_INLINE bfloat frexp(bfloat x, int& n) { return bfloat(frexp(float(x), n
 #undef SOFTWARE_VECTOR_2
 
 // Metal's two precisions of the same functions: one here.
-#define SOFTWARE_PRECISIONS(name) \
-  namespace fast {                \
-  using metal::name;              \
-  }                               \
-  namespace precise {             \
-  using metal::name;              \
-  }
-SOFTWARE_PRECISIONS(abs)
-SOFTWARE_PRECISIONS(fabs)
-SOFTWARE_PRECISIONS(floor)
-SOFTWARE_PRECISIONS(ceil)
-SOFTWARE_PRECISIONS(trunc)
-SOFTWARE_PRECISIONS(rint)
-SOFTWARE_PRECISIONS(round)
-SOFTWARE_PRECISIONS(fract)
-SOFTWARE_PRECISIONS(saturate)
-SOFTWARE_PRECISIONS(sign)
-SOFTWARE_PRECISIONS(sqrt)
-SOFTWARE_PRECISIONS(rsqrt)
-SOFTWARE_PRECISIONS(exp)
-SOFTWARE_PRECISIONS(exp2)
-SOFTWARE_PRECISIONS(exp10)
-SOFTWARE_PRECISIONS(log)
-SOFTWARE_PRECISIONS(log2)
-SOFTWARE_PRECISIONS(log10)
-SOFTWARE_PRECISIONS(sin)
-SOFTWARE_PRECISIONS(cos)
-SOFTWARE_PRECISIONS(sincos)
-SOFTWARE_PRECISIONS(tan)
-SOFTWARE_PRECISIONS(asin)
-SOFTWARE_PRECISIONS(acos)
-SOFTWARE_PRECISIONS(atan)
-SOFTWARE_PRECISIONS(atan2)
-SOFTWARE_PRECISIONS(sinh)
-SOFTWARE_PRECISIONS(cosh)
-SOFTWARE_PRECISIONS(tanh)
-SOFTWARE_PRECISIONS(asinh)
-SOFTWARE_PRECISIONS(acosh)
-SOFTWARE_PRECISIONS(atanh)
-SOFTWARE_PRECISIONS(pow)
-SOFTWARE_PRECISIONS(powr)
-SOFTWARE_PRECISIONS(fma)
-SOFTWARE_PRECISIONS(fmod)
-SOFTWARE_PRECISIONS(fmin)
-SOFTWARE_PRECISIONS(fmax)
-SOFTWARE_PRECISIONS(min)
-SOFTWARE_PRECISIONS(max)
-SOFTWARE_PRECISIONS(clamp)
-SOFTWARE_PRECISIONS(fdim)
-SOFTWARE_PRECISIONS(copysign)
-SOFTWARE_PRECISIONS(ldexp)
-SOFTWARE_PRECISIONS(frexp)
-SOFTWARE_PRECISIONS(mix)
-SOFTWARE_PRECISIONS(step)
-#undef SOFTWARE_PRECISIONS
+namespace fast = metal;
+namespace precise = metal;
 
 }  // namespace metal

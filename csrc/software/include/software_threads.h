@@ -1,5 +1,6 @@
-// Barriers, SIMD functions and atomics. A threadgroup here is one thread and a SIMD group is one lane, so that
-// barriers do nothing and a reduction of a SIMD group is its operand; atomics are shared by all threads.
+// Barriers, SIMD functions and atomics. A threadgroup here is one thread and a SIMD group is one
+// lane, so that barriers do nothing and a reduction of a SIMD group is its operand; atomics are
+// shared by all threads.
 #pragma once
 
 namespace metal {
@@ -9,10 +10,10 @@ SOFTWARE_INLINE mem_flags operator|(mem_flags a, mem_flags b) { return mem_flags
 SOFTWARE_INLINE void threadgroup_barrier(mem_flags) {}
 SOFTWARE_INLINE void simdgroup_barrier(mem_flags) {}
 
-#define SOFTWARE_SIMD(name)      \
-  template <class T>             \
-  SOFTWARE_INLINE T name(T x) {  \
-    return x;                    \
+#define SOFTWARE_SIMD(name)     \
+  template <class T>            \
+  SOFTWARE_INLINE T name(T x) { \
+    return x;                   \
   }
 SOFTWARE_SIMD(simd_sum)
 SOFTWARE_SIMD(simd_product)
@@ -25,10 +26,10 @@ SOFTWARE_SIMD(simd_prefix_inclusive_sum)
 SOFTWARE_SIMD(simd_prefix_inclusive_product)
 SOFTWARE_SIMD(simd_broadcast_first)
 #undef SOFTWARE_SIMD
-#define SOFTWARE_SIMD(name)              \
-  template <class T>                     \
-  SOFTWARE_INLINE T name(T x, ushort) {  \
-    return x;                            \
+#define SOFTWARE_SIMD(name)             \
+  template <class T>                    \
+  SOFTWARE_INLINE T name(T x, ushort) { \
+    return x;                           \
   }
 SOFTWARE_SIMD(simd_broadcast)
 SOFTWARE_SIMD(simd_shuffle)
@@ -67,11 +68,13 @@ SOFTWARE_INLINE T atomic_load_explicit(const volatile atomic<T>* a, memory_order
   return value;
 }
 template <class T>
-SOFTWARE_INLINE void atomic_store_explicit(volatile atomic<T>* a, software::same_t<T> x, memory_order) {
+SOFTWARE_INLINE void atomic_store_explicit(volatile atomic<T>* a, software::same_t<T> x,
+                                           memory_order) {
   __atomic_store(&a->value, &x, __ATOMIC_RELAXED);
 }
 template <class T>
-SOFTWARE_INLINE T atomic_exchange_explicit(volatile atomic<T>* a, software::same_t<T> x, memory_order) {
+SOFTWARE_INLINE T atomic_exchange_explicit(volatile atomic<T>* a, software::same_t<T> x,
+                                           memory_order) {
   T old;
   __atomic_exchange(&a->value, &x, &old, __ATOMIC_RELAXED);
   return old;
@@ -84,20 +87,20 @@ SOFTWARE_INLINE bool atomic_compare_exchange_weak_explicit(volatile atomic<T>* a
                                    __ATOMIC_RELAXED);
 }
 // Compare and exchange for all: floats have no other way, and integers need none here.
-#define SOFTWARE_ATOMIC(name, result)                                                           \
-  template <class T>                                                                            \
+#define SOFTWARE_ATOMIC(name, result)                                                            \
+  template <class T>                                                                             \
   SOFTWARE_INLINE T atomic_fetch_##name##_explicit(volatile atomic<T>* a, software::same_t<T> x, \
-                                                   memory_order order) {                        \
-    T old = atomic_load_explicit(a, order);                                                     \
-    while (!atomic_compare_exchange_weak_explicit(a, &old, T(result), order, order)) {          \
-    }                                                                                           \
-    return old;                                                                                 \
+                                                   memory_order order) {                         \
+    T old = atomic_load_explicit(a, order);                                                      \
+    while (!atomic_compare_exchange_weak_explicit(a, &old, T(result), order, order)) {           \
+    }                                                                                            \
+    return old;                                                                                  \
   }
 SOFTWARE_ATOMIC(add, old + x)
 SOFTWARE_ATOMIC(sub, old - x)
 SOFTWARE_ATOMIC(min, min(old, x))
 SOFTWARE_ATOMIC(max, max(old, x))
-SOFTWARE_ATOMIC(and, old & x)
+SOFTWARE_ATOMIC(and, old& x)
 SOFTWARE_ATOMIC(or, old | x)
 SOFTWARE_ATOMIC(xor, old ^ x)
 #undef SOFTWARE_ATOMIC
