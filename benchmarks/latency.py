@@ -1,6 +1,6 @@
 """What a small call costs: a cached jitted scalar add, and an eager op at a shape not seen before.
 
-    JAX_PLATFORMS=metal,cpu python -m benchmarks.latency
+JAX_PLATFORMS=metal,cpu python -m benchmarks.latency
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Trains a small residual network on scikit-learn's digits (1,797 images of 8x8) and compares its speed with the CPU.
 
-    JAX_PLATFORMS=metal,cpu python -m examples.digits
+JAX_PLATFORMS=metal,cpu python -m examples.digits
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ _RATE = flags.DEFINE_float("learning_rate", 3e-3, "Adam's peak learning rate.")
 _PLOT = flags.DEFINE_string("plot", "digits_loss.png", "Where the loss curve goes.")
 _COMPARE = flags.DEFINE_integer("compare_steps", 30, "Steps timed on each backend; 0: none.")
 
-CONFIG = resnet.ResNetConfig(
-    (1, 1, 1), width=16, bottleneck=False, small_images=True, channels=1, classes=10
-)
+CONFIG = resnet.ResNetConfig((1, 1, 1), width=16, bottleneck=False, small_images=True, channels=1, classes=10)
 
 State = Any
 Step = Callable[[State, jax.Array, jax.Array], tuple[State, jax.Array]]
@@ -73,7 +71,7 @@ def seconds_a_step(
     """The median time of a step on each device; the devices take turns, so that noise hits them alike."""
     runs = []
     for device in devices:
-        on_device = jax.tree.map(lambda x: jax.device_put(np.asarray(x), device), (state, images, labels))
+        on_device = jax.device_put(jax.tree.map(np.asarray, (state, images, labels)), device)
         runs.append([*on_device, []])
     for turn in range(_COMPARE.value + 3):
         for run in runs:

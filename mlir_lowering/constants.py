@@ -13,9 +13,7 @@ from mlir_lowering.errors import CompileError
 from mlir_lowering.graph import TensorType
 
 # What np.array(DenseElementsAttr) understands in all supported versions of jaxlib.
-_BY_NUMPY = frozenset(
-    "i1 i8 i16 i32 i64 ui8 ui16 ui32 ui64 f16 f32 f64".split()
-)
+_BY_NUMPY = frozenset(["i1", "i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64", "f16", "f32", "f64"])
 _ELEMENT = re.compile(r"\(\s*([^\s,]+)\s*,\s*([^\s,)]+)\s*\)|([^\s,\[\]]+)")
 
 
@@ -49,9 +47,7 @@ def _from_text(text: str, type: TensorType) -> np.ndarray[Any, Any]:
     if body.startswith('"0x'):
         array = np.frombuffer(bytes.fromhex(body[3:-1]), type.dtype.numpy)
     else:
-        array = np.array(
-            [_element(m, type.dtype) for m in _ELEMENT.finditer(body)], type.dtype.numpy
-        )
+        array = np.array([_element(m, type.dtype) for m in _ELEMENT.finditer(body)], type.dtype.numpy)
     if array.size == 1:
         return np.broadcast_to(array.reshape(()), type.shape)
     if array.size != type.size:

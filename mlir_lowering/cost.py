@@ -51,11 +51,11 @@ def _scheduled_flops(op: Op, size: int) -> float:
     match op.name:
         case "stablehlo.dot_general":
             lhs, numbers = op.operands[0], op.attrs["dot_dimension_numbers"]
-            folded = math.prod(lhs.shape[d] for d in numbers.lhs_contracting_dimensions)
+            folded: int = math.prod(lhs.shape[d] for d in numbers.lhs_contracting_dimensions)
             return 2.0 * size * folded
         case "stablehlo.convolution":
             rhs, numbers = op.operands[1], op.attrs["dimension_numbers"]
-            features = rhs.shape[numbers.kernel_output_feature_dimension]
+            features: int = rhs.shape[numbers.kernel_output_feature_dimension]
             return 2.0 * size * rhs.type.size / max(features, 1)
         case _:
             return float(max((v.type.size for v in op.operands), default=0))

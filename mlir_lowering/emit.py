@@ -44,14 +44,14 @@ def literal(value: Any, dtype: DType) -> str:
     if dtype.kind == "pred":
         return "true" if value else "false"
     if dtype.is_integer:
-        number = int(value)
+        integer = int(value)
         if dtype.bits == 64:
-            if number == -(2**63):
+            if integer == -(2**63):
                 return "(-9223372036854775807l - 1)"
-            return f"{number}{'ul' if dtype.kind == 'uint' else 'l'}"
-        if number == -(2**31):
+            return f"{integer}{'ul' if dtype.kind == 'uint' else 'l'}"
+        if integer == -(2**31):
             return "(-2147483647 - 1)"
-        return f"{number}u" if dtype.kind == "uint" else str(number)
+        return f"{integer}u" if dtype.kind == "uint" else str(integer)
     number = float(value)
     if dtype.name == "f64":
         if math.isnan(number) or math.isinf(number):
@@ -64,6 +64,23 @@ def literal(value: Any, dtype: DType) -> str:
     else:
         text = f"{float(np.float32(number)).hex()}f"
     return text if dtype.name == "f32" else f"{dtype.msl}({text})"
+
+
+def arithmetic_type(dtype: DType) -> str:
+    """The MSL type to add and multiply in: signed overflow is undefined in C++, and narrow types promote to int."""
+    if dtype.is_float:
+        return dtype.msl
+    return "ulong" if dtype.bits == 64 else "uint"
+
+
+def wrap(code: str, dtype: DType) -> str:
+    """`code` reduced to the dtype's width, for integers narrower than the byte that holds them."""
+    if dtype.bits >= 8 or not dtype.is_integer:
+        return code
+    if dtype.kind == "uint":
+        return f"uchar(({code}) & {(1 << dtype.bits) - 1})"
+    spare = 8 - dtype.bits
+    return f"char(char(({code}) << {spare}) >> {spare})"
 
 
 class Emitter:
@@ -84,7 +101,8 @@ class Emitter:
         self.on_host = False
         self._depth = 1
         self._names = 0
-        self._scopes: list[dict[Any, Expr]] = [{}]
+        # By (dtype, code), by (value, index), and by what dynamic_index clamps.
+        self._scopes: list[dict[tuple[Any, ...], Expr]] = [{}]
         self._bindings: dict[Value, Binding] = {}
 
     # Text.
@@ -111,10 +129,10 @@ class Emitter:
 
     def let(self, dtype: DType, code: str) -> Expr:
         """A new temporary holding `code`; the same text of the same type is computed once a scope."""
-        key = (dtype, code)
-        for scope in reversed(self._scopes):
-            if key in scope:
-                return scope[key]
+        key: tuple[Any, ...] = (dtype, code)
+        for scope in self._scopes[::-1]:
+            if (found := scope.get(key)) is not None:
+                return found
         self.use(dtype)
         name = self.fresh()
         self.line(f"const {dtype.msl} {name} = {code};")
@@ -163,10 +181,10 @@ class Emitter:
                 return expr
 
     def _known(self, value: Value, index: Index) -> Expr | None:
-        key = (value, index)
-        for scope in reversed(self._scopes):
-            if key in scope:
-                return scope[key]
+        key: tuple[Any, ...] = (value, index)
+        for scope in self._scopes[::-1]:
+            if (found := scope.get(key)) is not None:
+                return found
         return None
 
     def _pending_operand(self, value: Value, index: Index) -> tuple[Value, Index] | None:
@@ -197,7 +215,8 @@ class Emitter:
         name = self.input(value)
         self.accesses.add(offset)
         self.reads.setdefault(value, set()).add(offset)
-        return self.let(value.dtype, f"{name}[{offset}]")
+        # A host's 4-bit integers come with any upper bits.
+        return self.let(value.dtype, wrap(f"{name}[{offset}]", value.dtype))
 
     def input(self, value: Value) -> str:
         """The name of the input buffer that holds `value`."""
@@ -240,7 +259,7 @@ class Emitter:
         if expr.dtype.bits < 32:
             low, high = str(lo), str(hi)
         key = ("index", wide, lo, hi)
-        for scope in reversed(self._scopes):
+        for scope in self._scopes[::-1]:
             if key in scope:
                 return bounded(scope[key].code, lo, hi)
         name = self.fresh("d")

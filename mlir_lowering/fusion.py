@@ -93,10 +93,7 @@ class _Fuser:
             cost, leaves = _evaluation_cost(op, record), 0
             for operand in op.operands:
                 producer = operand.op
-                inlinable = producer in self.position and (
-                    OPS[producer.name].element is not None and not is_stored_constant(producer)
-                )
-                if inlinable and not self._is_view(producer):
+                if producer is not None and self._is_inlinable(producer):
                     cost += self.chain[producer]
                     leaves += self.leaf_bytes[producer]
                 else:
@@ -105,6 +102,15 @@ class _Fuser:
                 leaves = 0
             self.chain[op] = min(cost, 1 << 20)
             self.leaf_bytes[op] = min(leaves, 1 << 50)
+
+    def _is_inlinable(self, op: Op) -> bool:
+        """Whether an op of this region can be evaluated inside its readers' kernels."""
+        return (
+            op in self.position
+            and OPS[op.name].element is not None
+            and not is_stored_constant(op)
+            and not self._is_view(op)
+        )
 
     def _is_view(self, op: Op) -> bool:
         """A reshape of something that is in memory anyway costs nothing as a view."""
@@ -163,9 +169,7 @@ class _Fuser:
         return list(found.values())
 
     def _fits(self, draft: _Draft, op: Op) -> bool:
-        inputs = (draft.inputs - set(op.results)) | {
-            v for v in op.operands if v.op not in draft.ops
-        }
+        inputs = (draft.inputs - set(op.results)) | {v for v in op.operands if v.op not in draft.ops}
         buffers = len(inputs) + len(draft.outputs) + 2
         return len(draft.ops) < MAX_OPS and buffers < self.target.max_buffers
 
@@ -275,9 +279,7 @@ class _Fuser:
     def _cheap_to_repeat(self, op: Op, times: int) -> bool:
         """Whether evaluating `op` in several kernels costs less than writing and reading it."""
         return (
-            times <= 4
-            and self.chain[op] <= CHEAP_CHAIN
-            and self.leaf_bytes[op] <= 1.25 * op.result.type.bytes + 4096
+            times <= 4 and self.chain[op] <= CHEAP_CHAIN and self.leaf_bytes[op] <= 1.25 * op.result.type.bytes + 4096
         )
 
     def _may_repeat(self, op: Op, evaluations: float) -> bool:

@@ -96,9 +96,9 @@ def normalize(module: ir.Module) -> ir.Module:
     stablehlo.register_stablehlo_passes()
     mhlo.register_mhlo_passes()
     try:
-        passmanager.PassManager.parse(
-            "builtin.module(func.func(chlo-legalize-to-stablehlo))", module.context
-        ).run(module.operation)
+        passmanager.PassManager.parse("builtin.module(func.func(chlo-legalize-to-stablehlo))", module.context).run(
+            module.operation
+        )
     except ir.MLIRError as error:
         raise CompileError(f"chlo ops cannot be legalized: {error}") from error
     return module
@@ -214,13 +214,10 @@ class _Importer:
                 region.outputs = operands
                 return
             results = self.op(op, name, operands, region, values)
-            for result, value in zip(operation.results, results, strict=True):
-                values[result] = value
+            values.update(zip(operation.results, results, strict=True))
         raise CompileError("a block does not end with a return")
 
-    def op(
-        self, op: Any, name: str, operands: list[Value], region: Region, values: dict[Any, Value]
-    ) -> list[Value]:
+    def op(self, op: Any, name: str, operands: list[Value], region: Region, values: dict[Any, Value]) -> list[Value]:
         """The values of an op's results."""
         handler = _SPECIAL.get(name)
         if handler is not None:
@@ -304,9 +301,7 @@ class _Importer:
 _Handler = Callable[[_Importer, Any, list[Value], Region], list[Value]]
 
 _SPECIAL: dict[str, _Handler] = {
-    "func.call": lambda self, op, operands, region: self.call(
-        op.callee.value, op, operands, region
-    ),
+    "func.call": lambda self, op, operands, region: self.call(op.callee.value, op, operands, region),
     "stablehlo.composite": _Importer.composite,
     "stablehlo.constant": _Importer.constant,
     "stablehlo.custom_call": _Importer.custom_call,

@@ -144,9 +144,7 @@ class Ix:
         return found
 
     def mentions(self, name: str) -> bool:
-        return any(
-            a.name == name if a.inner is None else a.inner.mentions(name) for a, _ in self.terms
-        )
+        return any(a.name == name if a.inner is None else a.inner.mentions(name) for a, _ in self.terms)
 
     @cached_property
     def has_division(self) -> bool:

@@ -65,6 +65,7 @@ class ScheduleDef:
     reads: Callable[[Op, int], float | None]
     epilogue: bool = False
 
+
 _BUILTINS = {
     ParamKind.THREAD_POSITION_IN_GRID: "uint3 {} [[thread_position_in_grid]]",
     ParamKind.THREADGROUP_POSITION_IN_GRID: "uint3 {} [[threadgroup_position_in_grid]]",
@@ -90,7 +91,8 @@ def make_kernel(
 
     `outputs`: parameter name and value of each output buffer. `args`: the declaration of the launch's argument
     bytes, such as "constant uint& n". `comment`: what the kernel computes and how threads map to elements.
-    `restrict`: no output shares memory with an input. `helpers`: functions in front of it; give them a name that starts with NAME, which becomes unique to the kernel.
+    `restrict`: no output shares memory with an input. `helpers`: functions in front of it; give them a name that
+    starts with NAME, which becomes unique to the kernel.
     The kernel's name is a hash of all its text, so equal kernels are one.
     """
     pointer = "* __restrict" if restrict else "*"

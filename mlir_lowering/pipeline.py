@@ -37,9 +37,7 @@ def _no_log(phase: str, milliseconds: float, detail: str) -> None:
     pass
 
 
-def compile_artifact(
-    code: bytes, format: str, options: bytes, target: str, log: Log = _no_log
-) -> bytes:
+def compile_artifact(code: bytes, format: str, options: bytes, target: str, log: Log = _no_log) -> bytes:
     """A Program's bytes for a StableHLO portable artifact (or MLIR text) and a CompileOptionsProto.
 
     `format` must be "mlir". Raises CompileError for a program or option that is wrong or not supported.
@@ -47,9 +45,7 @@ def compile_artifact(
     return serialize(compile_program(code, read_options(options), parse_target(target), log))
 
 
-def compile_program(
-    code: bytes, options: CompileOptions, target: Target, log: Log = _no_log
-) -> Program:
+def compile_program(code: bytes, options: CompileOptions, target: Target, log: Log = _no_log) -> Program:
     """The stages, in order."""
     clock = _Clock(log)
     fingerprint = _fingerprint(code, options, target)
@@ -80,9 +76,7 @@ def _fingerprint(code: bytes, options: CompileOptions, target: Target) -> str:
     return digest.hexdigest()
 
 
-def _assemble(
-    graph: Graph, buffers: BufferPlan, sequence: Sequence, target: Target, fingerprint: str
-) -> Program:
+def _assemble(graph: Graph, buffers: BufferPlan, sequence: Sequence, target: Target, fingerprint: str) -> Program:
     def layout(rank: int, wanted: tuple[int, ...] | None) -> tuple[int, ...]:
         return tuple(reversed(range(rank))) if wanted is None else wanted
 
@@ -104,9 +98,7 @@ def _assemble(
             layout(len(value.shape), wanted),
             kind,
         )
-        for value, wanted, kind in zip(
-            graph.outputs, graph.output_layouts, graph.output_memory_kinds, strict=True
-        )
+        for value, wanted, kind in zip(graph.outputs, graph.output_layouts, graph.output_memory_kinds, strict=True)
     ]
     cost = analyze(graph)
     program = Program(

@@ -64,8 +64,6 @@ class _Loop:
     end: int = 0
 
 
-
-
 @dataclass
 class BufferPlan:
     """Slots, the steps that name them, and which parameters outputs may take over (parameter: output)."""
@@ -193,9 +191,7 @@ class _Planner:
 
     def walk_while(self, node: WhileNode) -> list[_PlanNode]:
         results = node.op.results
-        before: list[_PlanNode] = [
-            self.copy(v, r) for v, r in zip(node.op.operands, results, strict=True)
-        ]
+        before: list[_PlanNode] = [self.copy(v, r) for v, r in zip(node.op.operands, results, strict=True)]
         for args in (node.condition.args, node.body.args):
             for arg, result in zip(args, results, strict=True):
                 self.of[arg] = self.storage(result)
@@ -281,9 +277,7 @@ class _Planner:
             return False
         if self.interfere(source, destination):
             return False
-        keep, gone = (
-            (destination, source) if source.kind is SlotKind.ARENA else (source, destination)
-        )
+        keep, gone = (destination, source) if source.kind is SlotKind.ARENA else (source, destination)
         keep.live += gone.live
         keep.reads += gone.reads
         self.merged[gone] = keep
@@ -306,11 +300,7 @@ class _Planner:
         if old.bytes != new.bytes:
             return False
         if isinstance(node, KernelCall):
-            return all(
-                value in node.same_index
-                for value in call_inputs(node)
-                if self.storage(value) is old
-            )
+            return all(value in node.same_index for value in call_inputs(node) if self.storage(value) is old)
         return isinstance(node, _CopyNode)
 
     def find_aliases(self) -> None:
@@ -319,9 +309,7 @@ class _Planner:
         for storage in dict.fromkeys(self.root(s) for s in self.of.values()):
             if storage.kind is SlotKind.OUTPUT:
                 outputs[storage.index] = storage
-        for number, (arg, info) in enumerate(
-            zip(self.graph.args, self.graph.arguments, strict=True)
-        ):
+        for number, (arg, info) in enumerate(zip(self.graph.args, self.graph.arguments, strict=True)):
             output = outputs.get(info.alias)
             parameter = self.storage(arg)
             if output is None or output.bytes != parameter.bytes:
@@ -344,14 +332,12 @@ class _Planner:
         for first, last, storage in spans:
             active = [span for span in active if span[2] >= first]
             size = -(-storage.bytes // ALIGNMENT) * ALIGNMENT
-            offset, at = 0, 0
-            for at, (begin, end, _) in enumerate(active):
+            offset, before = 0, 0
+            for begin, end, _ in active:
                 if begin - offset >= size:
                     break
-                offset = end
-            else:
-                at = len(active)
-            active.insert(at, (offset, offset + size, last))
+                offset, before = end, before + 1
+            active.insert(before, (offset, offset + size, last))
             storage.offset = offset
             self.result.arena_bytes = max(self.result.arena_bytes, offset + size)
 
@@ -361,9 +347,7 @@ class _Planner:
         storage = self.storage(value)
         if storage.slot < 0:
             storage.slot = len(self.result.slots)
-            self.result.slots.append(
-                Slot(storage.kind, storage.index, storage.offset, storage.bytes)
-            )
+            self.result.slots.append(Slot(storage.kind, storage.index, storage.offset, storage.bytes))
         return storage.slot
 
     def steps(self, nodes: list[_PlanNode]) -> tuple[Step, ...]:
@@ -371,9 +355,9 @@ class _Planner:
         for node in nodes:
             match node:
                 case _CopyNode():
-                    if self.storage(node.source) is not self.storage(node.destination):
-                        if node.source.type.bytes:
-                            steps.append(Copy(self.slot(node.source), self.slot(node.destination)))
+                    moves = self.storage(node.source) is not self.storage(node.destination)
+                    if moves and node.source.type.bytes:
+                        steps.append(Copy(self.slot(node.source), self.slot(node.destination)))
                 case KernelCall():
                     steps.append(
                         Launch(

@@ -1,6 +1,6 @@
 """What the compiler knows of each op: one record, registered beside the op's code in mlir_lowering/ops.
 
-    find how `stablehlo.tanh` is lowered:  grep -rn '"stablehlo.tanh"' mlir_lowering/ops
+find how `stablehlo.tanh` is lowered:  grep -rn '"stablehlo.tanh"' mlir_lowering/ops
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from mlir_lowering.errors import unsupported
 from mlir_lowering.fusion import View, fuse, is_stored_constant
 from mlir_lowering.graph import Graph, Op, Region, Value
 from mlir_lowering.kernel import Group, KernelCall
-from mlir_lowering.errors import unsupported
 from mlir_lowering.passes.trip_count import static_trip_count
 from mlir_lowering.registry import OPS
 from mlir_lowering.schedules import SCHEDULES, pointwise

@@ -51,7 +51,5 @@ def parse_target(text: str) -> Target:
             cache_bytes=1 << 20,
         )
     if name.startswith("apple") and name[5:].isdigit():
-        return Target(
-            text, name, simd_width=32, threads=1024, vector_bytes=16, cache_bytes=32 << 10
-        )
+        return Target(text, name, simd_width=32, threads=1024, vector_bytes=16, cache_bytes=32 << 10)
     raise CompileError(f"unknown target {text!r}: expected software[:...] or apple<family>")

@@ -13,7 +13,5 @@ import pjrt_metal
 from mlir_lowering.pipeline import compile_artifact
 from pjrt_metal import _core
 
-_core.register_compiler(
-    str(pjrt_metal.library_path()), functools.partial(compile_artifact, log=_core.log_phase)
-)
+_core.register_compiler(str(pjrt_metal.library_path()), functools.partial(compile_artifact, log=_core.log_phase))
 atexit.register(_core.unregister_compiler)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import platform
+import struct
+from pathlib import Path
 
 import pjrt_metal
 from pjrt_metal import jax_patches
@@ -24,6 +26,19 @@ def _priority() -> int:
     return _PRIORITY_GPU if apple_silicon else _PRIORITY_SOFTWARE
 
 
+def _check_whole(path: Path) -> None:
+    """Raises for an ELF file that was cut short: loading it would end the process (SIGBUS)."""
+    with path.open("rb") as file:
+        header = file.read(64)
+    if header[:5] != b"\x7fELF\x02" or len(header) < 64:
+        return  # not a 64-bit ELF file: the dynamic linker itself says what it is
+    # e_shoff, e_shentsize, e_shnum: the section header table is the last thing in the file.
+    (table,) = struct.unpack_from("<Q", header, 40)
+    entry_size, entries = struct.unpack_from("<HH", header, 58)
+    if path.stat().st_size < table + entry_size * entries:
+        raise OSError(f"{path} was cut short; install pjrt-metal again")
+
+
 def register() -> None:
     """Makes "metal" known to JAX. A library that cannot be loaded leaves JAX as it was, with a reason for whoever
     asks for metal."""
@@ -34,6 +49,7 @@ def register() -> None:
     try:
         if not path.exists():
             raise FileNotFoundError(f"{path} is missing; install pjrt-metal again")
+        _check_whole(path)
         xla_bridge.register_plugin("metal", priority=_priority(), library_path=str(path))
     except Exception as error:
         reason = f"pjrt-metal's plugin library cannot be used: {error}"
@@ -42,8 +58,6 @@ def register() -> None:
         def fail() -> None:
             raise RuntimeError(reason)
 
-        xla_bridge.register_backend_factory(
-            "metal", fail, priority=_PRIORITY_SOFTWARE, fail_quietly=True
-        )
+        xla_bridge.register_backend_factory("metal", fail, priority=_PRIORITY_SOFTWARE, fail_quietly=True)
         return
     jax_patches.apply()

@@ -18,8 +18,8 @@ class MetalEncoder : public Encoder {
   // A submission given up by an exception: Metal aborts if an encoder dies before endEncoding.
   ~MetalEncoder() override { EndEncoder(); }
 
-  void Dispatch(const Pipeline& pipeline, std::span<const Binding> buffers,
-                std::span<const std::byte> args, const Grid& grid) override;
+  void Dispatch(const Pipeline& pipeline, std::span<const Binding> buffers, std::span<const std::byte> args,
+                const Grid& grid) override;
   void Copy(Binding source, Binding destination, size_t bytes) override;
   void Sync() override;
   void Commit(std::function<void(std::optional<Error>)> done) override;
@@ -47,9 +47,8 @@ Range Resolve(const Binding& binding, size_t bytes, std::string_view user) {
   if (allocation == nullptr) throw Internal(std::string(user) + ": no allocation");
   const size_t size = allocation->size();
   if (binding.offset > size || bytes > size - binding.offset) {
-    throw Internal(std::string(user) + ": offset " + std::to_string(binding.offset) + " and " +
-                   std::to_string(bytes) + " bytes exceed an allocation of " +
-                   std::to_string(size) + " bytes");
+    throw Internal(std::string(user) + ": offset " + std::to_string(binding.offset) + " and " + std::to_string(bytes) +
+                   " bytes exceed an allocation of " + std::to_string(size) + " bytes");
   }
   // An empty range may lie at the very end, which Metal does not allow to bind; nothing of it is
   // accessed.
@@ -61,11 +60,9 @@ Size Threadgroup(const MetalPipeline& pipeline, const Grid& grid) {
   if (x == 0 && y == 0 && z == 0) return ChooseThreadgroup(grid.threads, pipeline.max_threads);
   const uint32_t limit = pipeline.max_threads;
   // Each factor is bounded first, so that the product cannot overflow.
-  if (x == 0 || y == 0 || z == 0 || x > limit || y > limit || z > limit ||
-      uint64_t{x} * y * z > limit) {
-    throw Internal(pipeline.name + ": " + std::to_string(x) + "x" + std::to_string(y) + "x" +
-                   std::to_string(z) + " threads in a threadgroup; its pipeline allows 1 to " +
-                   std::to_string(limit));
+  if (x == 0 || y == 0 || z == 0 || x > limit || y > limit || z > limit || uint64_t{x} * y * z > limit) {
+    throw Internal(pipeline.name + ": " + std::to_string(x) + "x" + std::to_string(y) + "x" + std::to_string(z) +
+                   " threads in a threadgroup; its pipeline allows 1 to " + std::to_string(limit));
   }
   return {x, y, z};
 }
@@ -78,9 +75,8 @@ Id MetalEncoder::Encode(Kind kind) {
   if (!command_buffer_) command_buffer_ = queue_->NewCommandBuffer();
   const Id buffer = command_buffer_.get();
   // Serial: a dispatch sees the effects of the ones before it, with no barriers of ours.
-  encoder_ = Ref::Retain(kind == Kind::kCompute
-                             ? Send<Message::kComputeCommandEncoder>(buffer, kDispatchTypeSerial)
-                             : Send<Message::kBlitCommandEncoder>(buffer));
+  encoder_ = Ref::Retain(kind == Kind::kCompute ? Send<Message::kComputeCommandEncoder>(buffer, kDispatchTypeSerial)
+                                                : Send<Message::kBlitCommandEncoder>(buffer));
   if (!encoder_) throw Error(Code::kUnavailable, "Metal gave no command encoder");
   kind_ = kind;
   return encoder_.get();
@@ -103,11 +99,9 @@ Ref MetalEncoder::EndCommandBuffer() {
 void MetalEncoder::Dispatch(const Pipeline& abstract_pipeline, std::span<const Binding> buffers,
                             std::span<const std::byte> args, const Grid& grid) {
   const auto& pipeline = static_cast<const MetalPipeline&>(abstract_pipeline);
-  if (buffers.size() != pipeline.buffer_indices.size() ||
-      args.empty() != (pipeline.args_index < 0)) {
-    throw Internal(pipeline.name + ": launched with " + std::to_string(buffers.size()) +
-                   " buffers and " + std::to_string(args.size()) +
-                   " bytes of arguments; it takes " +
+  if (buffers.size() != pipeline.buffer_indices.size() || args.empty() != (pipeline.args_index < 0)) {
+    throw Internal(pipeline.name + ": launched with " + std::to_string(buffers.size()) + " buffers and " +
+                   std::to_string(args.size()) + " bytes of arguments; it takes " +
                    std::to_string(pipeline.buffer_indices.size()) + " buffers and " +
                    (pipeline.args_index < 0 ? "no" : "some") + " arguments");
   }
@@ -128,8 +122,8 @@ void MetalEncoder::Dispatch(const Pipeline& abstract_pipeline, std::span<const B
   }
   if (args.size() > kMaxInlineBytes) {
     // The command buffer retains it until it has completed.
-    const Ref copy = Ref::Adopt(Send<Message::kNewBufferWithBytes>(
-        queue_->device(), args.data(), args.size(), kStorageModeShared));
+    const Ref copy =
+        Ref::Adopt(Send<Message::kNewBufferWithBytes>(queue_->device(), args.data(), args.size(), kStorageModeShared));
     if (!copy) throw ResourceExhausted(pipeline.name + ": no memory for its arguments");
     Send<Message::kSetBuffer>(encoder, copy.get(), 0, pipeline.args_index);
   } else if (!args.empty()) {
@@ -149,16 +143,14 @@ void MetalEncoder::Copy(Binding source, Binding destination, size_t bytes) {
     }
   }
   if ((from.offset | to.offset | bytes) % kBlitAlignment == 0) {
-    Send<Message::kCopyFromBuffer>(Encode(Kind::kBlit), from.buffer, from.offset, to.buffer,
-                                   to.offset, bytes);
+    Send<Message::kCopyFromBuffer>(Encode(Kind::kBlit), from.buffer, from.offset, to.buffer, to.offset, bytes);
     return;
   }
   const auto copy_bytes = queue_->copy_bytes();
   for (size_t done = 0; done < bytes; done += kCopyChunk) {
     const Binding ends[] = {{source.allocation, source.offset + done},
                             {destination.allocation, destination.offset + done}};
-    Dispatch(*copy_bytes, ends, {},
-             {{static_cast<uint32_t>(std::min(kCopyChunk, bytes - done)), 1, 1}, {0, 0, 0}});
+    Dispatch(*copy_bytes, ends, {}, {{static_cast<uint32_t>(std::min(kCopyChunk, bytes - done)), 1, 1}, {0, 0, 0}});
   }
 }
 
@@ -222,8 +214,7 @@ Ref CommandQueue::NewCommandBuffer() const {
 
 void CommandQueue::Commit(const Ref& command_buffer, Done done) {
   // The queue lives until its last command buffer has completed.
-  AddCompletedHandler(command_buffer.get(),
-                      [self = shared_from_this()](Id completed) { self->Completed(completed); });
+  AddCompletedHandler(command_buffer.get(), [self = shared_from_this()](Id completed) { self->Completed(completed); });
   // Under the lock, so that the order here is Metal's. Handlers run on Metal's threads, never
   // inside commit.
   const std::lock_guard lock(mutex_);

@@ -16,8 +16,7 @@ namespace pjrt_metal::metal {
 
 class MetalAllocation : public Allocation {
  public:
-  MetalAllocation(Ref buffer, std::byte* data, size_t size)
-      : Allocation(data, size), buffer_(std::move(buffer)) {}
+  MetalAllocation(Ref buffer, std::byte* data, size_t size) : Allocation(data, size), buffer_(std::move(buffer)) {}
   Id buffer() const { return buffer_.get(); }
 
  private:
@@ -44,9 +43,7 @@ class CommandQueue : public std::enable_shared_from_this<CommandQueue> {
   // comes.
   using MakeCopyBytes = std::function<std::shared_ptr<const MetalPipeline>()>;
   CommandQueue(Id device, Ref queue, MakeCopyBytes copy_bytes)
-      : device_(Ref::Retain(device)),
-        queue_(std::move(queue)),
-        copy_bytes_(std::move(copy_bytes)) {}
+      : device_(Ref::Retain(device)), queue_(std::move(queue)), copy_bytes_(std::move(copy_bytes)) {}
 
   Id device() const { return device_.get(); }
   std::shared_ptr<const MetalPipeline> copy_bytes() const { return copy_bytes_(); }

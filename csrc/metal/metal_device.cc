@@ -27,8 +27,7 @@ struct Family {
   int64_t value;
   const char* target;
 };
-constexpr Family kFamilies[] = {
-    {kFamilyApple9, "apple9"}, {kFamilyApple8, "apple8"}, {kFamilyApple7, "apple7"}};
+constexpr Family kFamilies[] = {{kFamilyApple9, "apple9"}, {kFamilyApple8, "apple8"}, {kFamilyApple7, "apple7"}};
 
 // MSL 3.1 brought bfloat.
 struct Language {
@@ -41,9 +40,8 @@ constexpr Language kLanguages[] = {{14, kLanguageVersion3_1, 31, "metal3.1"},
                                    {kMinimumMacos, kLanguageVersion3_0, 30, "metal3.0"}};
 
 const KernelSource& CopyBytesKernel() {
-  static const KernelSource kernel = {
-      "pjrt_metal_copy_bytes",
-      R"(#include <metal_stdlib>
+  static const KernelSource kernel = {"pjrt_metal_copy_bytes",
+                                      R"(#include <metal_stdlib>
 using namespace metal;
 kernel void pjrt_metal_copy_bytes(device const uchar* source [[buffer(0)]],
                                   device uchar* destination [[buffer(1)]],
@@ -51,8 +49,8 @@ kernel void pjrt_metal_copy_bytes(device const uchar* source [[buffer(0)]],
   destination[position.x] = source[position.x];
 }
 )",
-      {ParamKind::kInput, ParamKind::kOutput, ParamKind::kThreadPositionInGrid},
-      false};
+                                      {ParamKind::kInput, ParamKind::kOutput, ParamKind::kThreadPositionInGrid},
+                                      false};
   return kernel;
 }
 
@@ -63,8 +61,7 @@ std::string SaveSource(const std::string& source) {
   std::string path = std::string(folder != nullptr ? folder : "/tmp") + "/pjrt_metal_XXXXXX.metal";
   const int file = mkstemps(path.data(), 6);
   if (file < 0) return "<no file: " + path + ">\n" + source;
-  const bool written =
-      write(file, source.data(), source.size()) == static_cast<ssize_t>(source.size());
+  const bool written = write(file, source.data(), source.size()) == static_cast<ssize_t>(source.size());
   close(file);
   return written ? path : "<not written: " + path + ">\n" + source;
 }
@@ -78,16 +75,13 @@ class MetalDevice : public Device {
   const DeviceInfo& info() const override { return info_; }
   AllocationRef Allocate(size_t bytes) override;
   AllocationRef Wrap(void* data, size_t bytes) override;
-  std::vector<PipelineRef> Compile(const std::string& preamble,
-                                   std::span<const KernelSource> kernels) override;
+  std::vector<PipelineRef> Compile(const std::string& preamble, std::span<const KernelSource> kernels) override;
   std::unique_ptr<Encoder> NewEncoder() override { return NewMetalEncoder(queue_); }
   bool runs_on_caller() const override { return false; }
 
  private:
-  std::shared_ptr<const MetalPipeline> CompileOne(const std::string& preamble,
-                                                  const KernelSource& kernel);
-  std::shared_ptr<const MetalPipeline> Build(const std::string& source,
-                                             const KernelSource& kernel) const;
+  std::shared_ptr<const MetalPipeline> CompileOne(const std::string& preamble, const KernelSource& kernel);
+  std::shared_ptr<const MetalPipeline> Build(const std::string& source, const KernelSource& kernel) const;
   Ref Function(const std::string& source, const std::string& name) const;
 
   Ref device_;
@@ -100,9 +94,8 @@ class MetalDevice : public Device {
 
 MetalDevice::MetalDevice(Id device, const OsVersion& macos) : device_(Ref::Retain(device)) {
   info_.kind = Text(Send<Message::kName>(device));
-  const Family* family = std::find_if(
-      std::begin(kFamilies), std::end(kFamilies),
-      [&](const Family& f) { return Send<Message::kSupportsFamily>(device, f.value); });
+  const Family* family = std::find_if(std::begin(kFamilies), std::end(kFamilies),
+                                      [&](const Family& f) { return Send<Message::kSupportsFamily>(device, f.value); });
   if (family == std::end(kFamilies)) throw FailedPrecondition("no Apple GPU of family 7 or later");
   if (!Send<Message::kHasUnifiedMemory>(device)) throw FailedPrecondition("no unified memory");
   language_ = std::find_if(std::begin(kLanguages), std::end(kLanguages),
@@ -111,20 +104,18 @@ MetalDevice::MetalDevice(Id device, const OsVersion& macos) : device_(Ref::Retai
     throw FailedPrecondition("macOS " + std::to_string(macos.major) + " is older than macOS " +
                              std::to_string(kMinimumMacos));
   }
-  info_.target =
-      std::string(family->target) + ":simd_width=" + std::to_string(kSimdWidth) +
-      ",threads=" + std::to_string(Send<Message::kMaxThreadsPerThreadgroup>(device).width) +
-      ",threadgroup_bytes=" + std::to_string(Send<Message::kMaxThreadgroupMemoryLength>(device)) +
-      ",language=" + std::to_string(language_->number);
-  info_.platform_version = "Metal, macOS " + std::to_string(macos.major) + "." +
-                           std::to_string(macos.minor) + "." + std::to_string(macos.patch) + ", " +
-                           language_->option + ", safe math";
+  info_.target = std::string(family->target) + ":simd_width=" + std::to_string(kSimdWidth) +
+                 ",threads=" + std::to_string(Send<Message::kMaxThreadsPerThreadgroup>(device).width) +
+                 ",threadgroup_bytes=" + std::to_string(Send<Message::kMaxThreadgroupMemoryLength>(device)) +
+                 ",language=" + std::to_string(language_->number);
+  info_.platform_version = "Metal, macOS " + std::to_string(macos.major) + "." + std::to_string(macos.minor) + "." +
+                           std::to_string(macos.patch) + ", " + language_->option + ", safe math";
   info_.memory_bytes = Send<Message::kRecommendedMaxWorkingSetSize>(device);
   info_.max_buffer_bytes = Send<Message::kMaxBufferLength>(device);
   Ref queue = Ref::Adopt(Send<Message::kNewCommandQueue>(device));
   if (!queue) throw Error(Code::kUnavailable, "Metal gave no command queue");
-  queue_ = std::make_shared<CommandQueue>(device, std::move(queue),
-                                          [this] { return CompileOne("", CopyBytesKernel()); });
+  queue_ =
+      std::make_shared<CommandQueue>(device, std::move(queue), [this] { return CompileOne("", CopyBytesKernel()); });
 }
 
 AllocationRef MetalDevice::Allocate(size_t bytes) {
@@ -133,13 +124,11 @@ AllocationRef MetalDevice::Allocate(size_t bytes) {
   const size_t length = std::max<size_t>(bytes, 1);
   Ref buffer;
   if (length <= info_.max_buffer_bytes) {
-    buffer =
-        Ref::Adopt(Send<Message::kNewBufferWithLength>(device_.get(), length, kStorageModeShared));
+    buffer = Ref::Adopt(Send<Message::kNewBufferWithLength>(device_.get(), length, kStorageModeShared));
   }
   if (!buffer) {
     throw ResourceExhausted(info_.kind + ": no memory for a buffer of " + std::to_string(bytes) +
-                            " bytes (the largest possible is " +
-                            std::to_string(info_.max_buffer_bytes) + ")");
+                            " bytes (the largest possible is " + std::to_string(info_.max_buffer_bytes) + ")");
   }
   auto* data = static_cast<std::byte*>(Send<Message::kContents>(buffer.get()));
   return std::make_shared<MetalAllocation>(std::move(buffer), data, bytes);
@@ -147,15 +136,14 @@ AllocationRef MetalDevice::Allocate(size_t bytes) {
 
 AllocationRef MetalDevice::Wrap(void* data, size_t bytes) {
   static const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  if (bytes == 0 || bytes > info_.max_buffer_bytes - page ||
-      reinterpret_cast<uintptr_t>(data) % page != 0) {
+  if (bytes == 0 || bytes > info_.max_buffer_bytes - page || reinterpret_cast<uintptr_t>(data) % page != 0) {
     return nullptr;
   }
   const Pool pool;
   // Metal takes whole pages; the rest of the last one is mapped but no kernel touches it.
   const size_t length = (bytes + page - 1) / page * page;
-  Ref buffer = Ref::Adopt(Send<Message::kNewBufferWithBytesNoCopy>(device_.get(), data, length,
-                                                                   kStorageModeShared, nullptr));
+  Ref buffer =
+      Ref::Adopt(Send<Message::kNewBufferWithBytesNoCopy>(device_.get(), data, length, kStorageModeShared, nullptr));
   if (!buffer) return nullptr;
   return std::make_shared<MetalAllocation>(std::move(buffer), static_cast<std::byte*>(data), bytes);
 }
@@ -171,8 +159,8 @@ Ref MetalDevice::Function(const std::string& source, const std::string& name) co
   Send<Message::kSetLanguageVersion>(options.get(), language_->value);
   Id error = nullptr;
   const Ref text = String(source);
-  const Ref library = Ref::Adopt(
-      Send<Message::kNewLibraryWithSource>(device_.get(), text.get(), options.get(), &error));
+  const Ref library =
+      Ref::Adopt(Send<Message::kNewLibraryWithSource>(device_.get(), text.get(), options.get(), &error));
   // A library may come with an error that holds only warnings.
   if (!library) {
     const std::string path = SaveSource(source);
@@ -185,8 +173,7 @@ Ref MetalDevice::Function(const std::string& source, const std::string& name) co
   return function;
 }
 
-std::shared_ptr<const MetalPipeline> MetalDevice::Build(const std::string& source,
-                                                        const KernelSource& kernel) const {
+std::shared_ptr<const MetalPipeline> MetalDevice::Build(const std::string& source, const KernelSource& kernel) const {
   auto pipeline = std::make_shared<MetalPipeline>();
   pipeline->name = kernel.name;
   uint32_t buffers = 0;
@@ -198,14 +185,13 @@ std::shared_ptr<const MetalPipeline> MetalDevice::Build(const std::string& sourc
     }
   }
   if (buffers > kMaxBuffers) {
-    throw InvalidArgument(kernel.name + ": takes " + std::to_string(buffers) +
-                          " buffers, Metal binds at most " + std::to_string(kMaxBuffers));
+    throw InvalidArgument(kernel.name + ": takes " + std::to_string(buffers) + " buffers, Metal binds at most " +
+                          std::to_string(kMaxBuffers));
   }
   const Pool pool;
   const Ref function = Function(source, kernel.name);
   Id error = nullptr;
-  pipeline->state =
-      Ref::Adopt(Send<Message::kNewComputePipelineState>(device_.get(), function.get(), &error));
+  pipeline->state = Ref::Adopt(Send<Message::kNewComputePipelineState>(device_.get(), function.get(), &error));
   if (!pipeline->state) {
     throw Internal(kernel.name + ": Metal could not make its pipeline: " + ErrorText(error) +
                    "\nsource: " + SaveSource(source));
@@ -214,21 +200,17 @@ std::shared_ptr<const MetalPipeline> MetalDevice::Build(const std::string& sourc
   const uint64_t width = Send<Message::kThreadExecutionWidth>(state);
   if (width != kSimdWidth) {
     throw Internal(kernel.name + ": runs with " + std::to_string(width) +
-                   " threads in a SIMD group; kernels are written for " +
-                   std::to_string(kSimdWidth));
+                   " threads in a SIMD group; kernels are written for " + std::to_string(kSimdWidth));
   }
-  pipeline->max_threads =
-      static_cast<uint32_t>(Send<Message::kMaxTotalThreadsPerThreadgroup>(state));
+  pipeline->max_threads = static_cast<uint32_t>(Send<Message::kMaxTotalThreadsPerThreadgroup>(state));
   return pipeline;
 }
 
-std::shared_ptr<const MetalPipeline> MetalDevice::CompileOne(const std::string& preamble,
-                                                             const KernelSource& kernel) {
+std::shared_ptr<const MetalPipeline> MetalDevice::CompileOne(const std::string& preamble, const KernelSource& kernel) {
   if (kernel.on_host) {
-    throw Unimplemented(
-        kernel.name +
-        ": needs what Metal lacks (double precision) and would run on the host, which "
-        "the Metal device does not do yet; use 32-bit types, or JAX_PLATFORMS=cpu");
+    throw Unimplemented(kernel.name +
+                        ": needs what Metal lacks (double precision) and would run on the host, which "
+                        "the Metal device does not do yet; use 32-bit types, or JAX_PLATFORMS=cpu");
   }
   const std::string source = preamble + "\n" + kernel.source;
   std::string key = kernel.name + '\0';
@@ -244,8 +226,7 @@ std::shared_ptr<const MetalPipeline> MetalDevice::CompileOne(const std::string& 
   return cache_.emplace(std::move(key), std::move(pipeline)).first->second;
 }
 
-std::vector<PipelineRef> MetalDevice::Compile(const std::string& preamble,
-                                              std::span<const KernelSource> kernels) {
+std::vector<PipelineRef> MetalDevice::Compile(const std::string& preamble, std::span<const KernelSource> kernels) {
   std::vector<PipelineRef> pipelines(kernels.size());
   std::vector<std::exception_ptr> errors(kernels.size());
   std::atomic<size_t> next = 0;

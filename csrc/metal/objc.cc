@@ -41,8 +41,7 @@ std::string Load(Runtime& runtime) {
   if (!Find("objc_getClass", get_class)) return "objc_getClass";
   if (!Find("sel_registerName", register_selector)) return "sel_registerName";
   if (!Find("_NSConcreteStackBlock", runtime.stack_block_class)) return "_NSConcreteStackBlock";
-  if (!Find("objc_msgSend", runtime.message_send) &&
-      !Find("objc_msg_lookup", runtime.message_lookup)) {
+  if (!Find("objc_msgSend", runtime.message_send) && !Find("objc_msg_lookup", runtime.message_lookup)) {
     return "objc_msgSend";
   }
   for (size_t i = 0; i < kMessages; ++i) {
@@ -89,9 +88,7 @@ template <typename Signature>
 struct Encoder;
 template <typename Result, typename... Parameters>
 struct Encoder<Result(Parameters...)> {
-  static std::string Text() {
-    return (std::string(kEncoding<Result>) + "@:" + ... + kEncoding<Parameters>);
-  }
+  static std::string Text() { return (std::string(kEncoding<Result>) + "@:" + ... + kEncoding<Parameters>); }
 };
 
 std::string Row(std::initializer_list<std::string> cells) {
@@ -134,10 +131,8 @@ Ref New(Class type) {
 }
 
 Ref String(std::string_view text) {
-  const Id allocated =
-      Send<Message::kAlloc>(GetRuntime().classes[static_cast<size_t>(Class::kNSString)]);
-  Ref string =
-      Ref::Adopt(Send<Message::kInitWithBytes>(allocated, text.data(), text.size(), kUtf8Encoding));
+  const Id allocated = Send<Message::kAlloc>(GetRuntime().classes[static_cast<size_t>(Class::kNSString)]);
+  Ref string = Ref::Adopt(Send<Message::kInitWithBytes>(allocated, text.data(), text.size(), kUtf8Encoding));
   if (!string) throw InvalidArgument("kernel source or name is not UTF-8");
   return string;
 }
@@ -149,9 +144,8 @@ std::string Text(Id string) {
 
 std::string ErrorText(Id error) {
   if (error == nullptr) return "no error was given by Metal";
-  return Text(Send<Message::kLocalizedDescription>(error)) + " (" +
-         Text(Send<Message::kDomain>(error)) + " " + std::to_string(Send<Message::kCode>(error)) +
-         ")";
+  return Text(Send<Message::kLocalizedDescription>(error)) + " (" + Text(Send<Message::kDomain>(error)) + " " +
+         std::to_string(Send<Message::kCode>(error)) + ")";
 }
 
 void AddCompletedHandler(Id command_buffer, std::function<void(Id)> handler) {
@@ -182,15 +176,14 @@ std::string FactsAsJson() {
 #define X(identifier, name, macos) add(classes, {name, macos});
   PJRT_METAL_CLASSES(X)
 #undef X
-#define X(identifier, name, type, value, macos) \
-  add(constants, {name, std::to_string(value), macos});
+#define X(identifier, name, type, value, macos) add(constants, {name, std::to_string(value), macos});
   PJRT_METAL_CONSTANTS(X)
 #undef X
 #define X(library, symbol, macos) add(symbols, {library, symbol, macos});
   PJRT_METAL_SYMBOLS(X)
 #undef X
-  return "{\"messages\": [" + messages + "],\n\"classes\": [" + classes + "],\n\"constants\": [" +
-         constants + "],\n\"symbols\": [" + symbols + "]}\n";
+  return "{\"messages\": [" + messages + "],\n\"classes\": [" + classes + "],\n\"constants\": [" + constants +
+         "],\n\"symbols\": [" + symbols + "]}\n";
 }
 
 }  // namespace pjrt_metal::metal

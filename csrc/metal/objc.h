@@ -36,11 +36,9 @@ struct Sender<Result(Parameters...)> {
   static Result Call(Id receiver, Message message, Parameters... parameters) {
     const Runtime& runtime = GetRuntime();
     const Sel selector = runtime.selectors[static_cast<size_t>(message)];
-    const Implementation implementation = runtime.message_send != nullptr
-                                              ? runtime.message_send
-                                              : runtime.message_lookup(receiver, selector);
-    return reinterpret_cast<Result (*)(Id, Sel, Parameters...)>(implementation)(receiver, selector,
-                                                                                parameters...);
+    const Implementation implementation =
+        runtime.message_send != nullptr ? runtime.message_send : runtime.message_lookup(receiver, selector);
+    return reinterpret_cast<Result (*)(Id, Sel, Parameters...)>(implementation)(receiver, selector, parameters...);
   }
 };
 
@@ -55,8 +53,7 @@ auto Send(Id receiver, Arguments... arguments) {
 // Sends a message that only newer systems know; returns whether `receiver` did.
 template <Message message, typename... Arguments>
 bool SendIfAvailable(Id receiver, Arguments... arguments) {
-  if (!Send<Message::kRespondsToSelector>(receiver,
-                                          GetRuntime().selectors[static_cast<size_t>(message)])) {
+  if (!Send<Message::kRespondsToSelector>(receiver, GetRuntime().selectors[static_cast<size_t>(message)])) {
     return false;
   }
   Sender<typename SignatureOf<message>::type>::Call(receiver, message, arguments...);

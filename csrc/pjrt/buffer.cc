@@ -61,9 +61,7 @@ void GetMemory(PJRT_Buffer_Memory_Args& args) { args.memory = Checked(args.buffe
 
 void Delete(PJRT_Buffer_Delete_Args& args) { Checked(args.buffer).buffer->Delete(); }
 
-void IsDeleted(PJRT_Buffer_IsDeleted_Args& args) {
-  args.is_deleted = Checked(args.buffer).buffer->is_deleted();
-}
+void IsDeleted(PJRT_Buffer_IsDeleted_Args& args) { args.is_deleted = Checked(args.buffer).buffer->is_deleted(); }
 
 // Memory is unified: the host reads it where it is.
 void IsOnCpu(PJRT_Buffer_IsOnCpu_Args& args) {
@@ -71,21 +69,15 @@ void IsOnCpu(PJRT_Buffer_IsOnCpu_Args& args) {
   args.is_on_cpu = true;
 }
 
-void ReadyEvent(PJRT_Buffer_ReadyEvent_Args& args) {
-  args.event = new PJRT_Event{Checked(args.buffer).defined};
-}
+void ReadyEvent(PJRT_Buffer_ReadyEvent_Args& args) { args.event = new PJRT_Event{Checked(args.buffer).defined}; }
 
-std::byte* Data(PJRT_Buffer* buffer) {
-  return Checked(buffer).buffer->storage()->allocation->data();
-}
+std::byte* Data(PJRT_Buffer* buffer) { return Checked(buffer).buffer->storage()->allocation->data(); }
 
 void UnsafePointer(PJRT_Buffer_UnsafePointer_Args& args) {
   args.buffer_pointer = reinterpret_cast<uintptr_t>(Data(args.buffer));
 }
 
-void OpaquePointer(PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args& args) {
-  args.device_memory_ptr = Data(args.buffer);
-}
+void OpaquePointer(PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args& args) { args.device_memory_ptr = Data(args.buffer); }
 
 void IncreaseReferences(PJRT_Buffer_IncreaseExternalReferenceCount_Args& args) {
   Checked(args.buffer).buffer->IncreaseExternalReferences();
@@ -101,8 +93,7 @@ PJRT_Buffer* Copy(PJRT_Buffer& source, MemoryObject& memory) {
   const auto dims = source.buffer->dims();
   EventRef defined = std::make_shared<Event>();
   std::unique_ptr<Buffer> copy = memory.device->device->Uninitialized(
-      memory.space, source.buffer->dtype(), {dims.begin(), dims.end()},
-      source.buffer->minor_to_major(), defined);
+      memory.space, source.buffer->dtype(), {dims.begin(), dims.end()}, source.buffer->minor_to_major(), defined);
   const StorageRef to = copy->storage();
   const size_t bytes = source.buffer->bytes();
   from->defined->OnReady([from, to, defined, bytes](const std::optional<Error>& error) {
@@ -134,10 +125,9 @@ void Bitcast(PJRT_Buffer_Bitcast_Args& args) {
     throw InvalidArgument("a bitcast keeps the size: " + std::to_string(source.buffer->bytes()) +
                           " bytes cannot be seen as " + std::to_string(bytes));
   }
-  args.out_buffer = NewBuffer(
-      *source.client, std::make_unique<Buffer>(source.memory->space, dtype,
-                                               std::vector<int64_t>(dims.begin(), dims.end()),
-                                               std::move(order), source.buffer->storage()));
+  args.out_buffer = NewBuffer(*source.client, std::make_unique<Buffer>(source.memory->space, dtype,
+                                                                       std::vector<int64_t>(dims.begin(), dims.end()),
+                                                                       std::move(order), source.buffer->storage()));
 }
 
 // What the client calls back when the dependency of a donated buffer is met.
@@ -150,12 +140,10 @@ void DependencyReady(PJRT_Buffer_DonateWithControlDependency_Callback_Args* args
   if (args == nullptr || !PJRT_METAL_HAS(*args, callback_data) || args->callback_data == nullptr) {
     return;
   }
-  const std::unique_ptr<ControlDependency> dependency(
-      static_cast<ControlDependency*>(args->callback_data));
+  const std::unique_ptr<ControlDependency> dependency(static_cast<ControlDependency*>(args->callback_data));
   std::optional<Error> failure;
   try {
-    CheckStructSize(args->struct_size,
-                    StructSize<PJRT_Buffer_DonateWithControlDependency_Callback_Args>(),
+    CheckStructSize(args->struct_size, StructSize<PJRT_Buffer_DonateWithControlDependency_Callback_Args>(),
                     typeid(*args));
     if (args->error_code != PJRT_Error_Code_OK) {
       failure = ErrorFromClient(args->error_code, args->error_message, args->error_message_size);
@@ -164,8 +152,9 @@ void DependencyReady(PJRT_Buffer_DonateWithControlDependency_Callback_Args* args
     failure = error;
   }
   dependency->from->defined->OnReady(
-      [failure, from = dependency->from, defined = dependency->defined](
-          const std::optional<Error>& error) { defined->Set(failure ? failure : error); });
+      [failure, from = dependency->from, defined = dependency->defined](const std::optional<Error>& error) {
+        defined->Set(failure ? failure : error);
+      });
 }
 
 // A buffer that takes the memory over and is defined once the dependency is met, too.
@@ -183,11 +172,10 @@ void DonateWithControlDependency(PJRT_Buffer_DonateWithControlDependency_Args& a
   storage->on_release = [from] {};  // the donor's own release follows this one's
   const auto dims = source.buffer->dims();
   const auto order = source.buffer->minor_to_major();
-  args.out_buffer = NewBuffer(
-      *source.client,
-      std::make_unique<Buffer>(source.memory->space, source.buffer->dtype(),
-                               std::vector<int64_t>(dims.begin(), dims.end()),
-                               std::vector<int64_t>(order.begin(), order.end()), storage));
+  args.out_buffer =
+      NewBuffer(*source.client, std::make_unique<Buffer>(source.memory->space, source.buffer->dtype(),
+                                                         std::vector<int64_t>(dims.begin(), dims.end()),
+                                                         std::vector<int64_t>(order.begin(), order.end()), storage));
   args.callback_data = new ControlDependency{from, std::move(defined)};
   args.dependency_ready_callback = DependencyReady;
 }

@@ -15,8 +15,8 @@ using pjrt_metal::MemorySpace;
 PJRT_Client::PJRT_Client(const std::map<std::string, std::string>& options) : runtime(options) {
   const auto logical = runtime.devices();
   const auto& info = logical.front()->device()->info();
-  topology = std::make_unique<PJRT_TopologyDescription>(info.target, info.kind,
-                                                        runtime.platform_version(), logical.size());
+  topology =
+      std::make_unique<PJRT_TopologyDescription>(info.target, info.kind, runtime.platform_version(), logical.size());
   for (size_t i = 0; i < logical.size(); ++i) {
     auto device = std::make_unique<PJRT_Device>();
     device->description = topology->handles[i];
@@ -27,8 +27,8 @@ PJRT_Client::PJRT_Client(const std::map<std::string, std::string>& options) : ru
       memory->vtable = nullptr;
       memory->space = space.get();
       memory->device = device.get();
-      memory->text = "MetalMemory(id=" + std::to_string(space->id()) +
-                     ", kind=" + space->kind_name() + ", device=" + std::to_string(i) + ")";
+      memory->text = "MetalMemory(id=" + std::to_string(space->id()) + ", kind=" + space->kind_name() +
+                     ", device=" + std::to_string(i) + ")";
       device->memory_handles.push_back(memory.get());
       memory_handles.push_back(memory.get());
       device->memories.push_back(std::move(memory));
@@ -73,13 +73,9 @@ void Attributes::Add(const char* name, std::string_view value) {
   New(name, PJRT_NamedValue_kString, text.size()).string_value = text.data();
 }
 
-void Attributes::Add(const char* name, int64_t value) {
-  New(name, PJRT_NamedValue_kInt64, 1).int64_value = value;
-}
+void Attributes::Add(const char* name, int64_t value) { New(name, PJRT_NamedValue_kInt64, 1).int64_value = value; }
 
-void Attributes::Add(const char* name, float value) {
-  New(name, PJRT_NamedValue_kFloat, 1).float_value = value;
-}
+void Attributes::Add(const char* name, float value) { New(name, PJRT_NamedValue_kFloat, 1).float_value = value; }
 
 void Attributes::Add(const char* name, std::vector<int64_t> value) {
   const std::vector<int64_t>& list = lists_.emplace_back(std::move(value));
@@ -100,8 +96,7 @@ std::map<std::string, std::string> OptionsFromClient(const PJRT_NamedValue* opti
         value = std::to_string(option.int64_value);
         break;
       case PJRT_NamedValue_kInt64List:
-        for (const int64_t item :
-             Required(option.int64_array_value, option.value_size, "option's int64_array_value")) {
+        for (const int64_t item : Required(option.int64_array_value, option.value_size, "option's int64_array_value")) {
           value += (value.empty() ? "" : ",") + std::to_string(item);
         }
         break;
@@ -112,8 +107,7 @@ std::map<std::string, std::string> OptionsFromClient(const PJRT_NamedValue* opti
         value = option.bool_value ? "true" : "false";
         break;
       default:
-        throw InvalidArgument("option '" + name + "' has the unknown type " +
-                              std::to_string(option.type));
+        throw InvalidArgument("option '" + name + "' has the unknown type " + std::to_string(option.type));
     }
     result[name] = value;
   }
@@ -125,8 +119,7 @@ namespace {
 PJRT_Client& Checked(PJRT_Client* client) { return Required(client, "client"); }
 
 void Create(PJRT_Client_Create_Args& args) {
-  auto client =
-      std::make_shared<PJRT_Client>(OptionsFromClient(args.create_options, args.num_options));
+  auto client = std::make_shared<PJRT_Client>(OptionsFromClient(args.create_options, args.num_options));
   client->self = client;
   args.client = client.get();
 }
@@ -153,9 +146,7 @@ void ProcessIndex(PJRT_Client_ProcessIndex_Args& args) {
   args.process_index = 0;
 }
 
-void Topology(PJRT_Client_TopologyDescription_Args& args) {
-  args.topology = Checked(args.client).topology.get();
-}
+void Topology(PJRT_Client_TopologyDescription_Args& args) { args.topology = Checked(args.client).topology.get(); }
 
 void Devices(PJRT_Client_Devices_Args& args) {
   const auto& handles = Checked(args.client).device_handles;
@@ -184,9 +175,7 @@ PJRT_Device* Lookup(PJRT_Client* client, int id) {
   return device;
 }
 
-void LookupDevice(PJRT_Client_LookupDevice_Args& args) {
-  args.device = Lookup(args.client, args.id);
-}
+void LookupDevice(PJRT_Client_LookupDevice_Args& args) { args.device = Lookup(args.client, args.id); }
 
 void LookupAddressableDevice(PJRT_Client_LookupAddressableDevice_Args& args) {
   args.addressable_device = Lookup(args.client, args.local_hardware_id);
@@ -208,11 +197,10 @@ void DefaultDeviceAssignment(PJRT_Client_DefaultDeviceAssignment_Args& args) {
     throw InvalidArgument(std::to_string(count) + " devices asked for, there are " +
                           std::to_string(client.devices.size()));
   }
-  const auto assignment =
-      Required(args.default_assignment, args.default_assignment_size, "default_assignment");
+  const auto assignment = Required(args.default_assignment, args.default_assignment_size, "default_assignment");
   if (assignment.size() < static_cast<size_t>(count)) {
-    throw InvalidArgument("default_assignment has room for " + std::to_string(assignment.size()) +
-                          " devices, not " + std::to_string(count));
+    throw InvalidArgument("default_assignment has room for " + std::to_string(assignment.size()) + " devices, not " +
+                          std::to_string(count));
   }
   for (int64_t i = 0; i < count; ++i) assignment[i] = client.devices[i]->description->id;
 }

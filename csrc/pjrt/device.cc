@@ -72,9 +72,7 @@ void AddressableMemories(PJRT_Device_AddressableMemories_Args& args) {
   args.num_memories = handles.size();
 }
 
-void DefaultMemory(PJRT_Device_DefaultMemory_Args& args) {
-  args.memory = Checked(args.device).memory_handles.front();
-}
+void DefaultMemory(PJRT_Device_DefaultMemory_Args& args) { args.memory = Checked(args.device).memory_handles.front(); }
 
 // Each statistic is a value and, after it, whether it is set; clients of other versions have fewer.
 #define PJRT_METAL_SET_STATISTIC(name, known, number) \
@@ -124,8 +122,7 @@ void GetAttributes(PJRT_Device_GetAttributes_Args& args) {
 
 void CreateAsyncTrackingEvent(PJRT_Device_CreateAsyncTrackingEvent_Args& args) {
   Checked(args.device);
-  args.event = new PJRT_AsyncTrackingEvent{
-      std::string(Text(args.description, args.description_size, "description"))};
+  args.event = new PJRT_AsyncTrackingEvent{std::string(Text(args.description, args.description_size, "description"))};
 }
 
 void DestroyAsyncTrackingEvent(PJRT_AsyncTrackingEvent_Destroy_Args& args) { delete args.event; }
@@ -144,8 +141,7 @@ void FillDeviceFunctions(PJRT_Api& api) {
   api.PJRT_Device_LocalHardwareId = Entry<LocalHardwareId>;
   api.PJRT_Device_AddressableMemories = Entry<AddressableMemories>;
   api.PJRT_Device_DefaultMemory = Entry<DefaultMemory>;
-  api.PJRT_Device_MemoryStats =
-      Entry<GetMemoryStats, PJRT_METAL_THROUGH(PJRT_Device_MemoryStats_Args, bytes_in_use)>;
+  api.PJRT_Device_MemoryStats = Entry<GetMemoryStats, PJRT_METAL_THROUGH(PJRT_Device_MemoryStats_Args, bytes_in_use)>;
   api.PJRT_Device_ClearMemoryStats = Entry<ClearMemoryStats>;
   api.PJRT_Device_PoisonExecution =
       Entry<PoisonExecution, PJRT_METAL_THROUGH(PJRT_Device_PoisonExecution_Args, poisoned)>;

@@ -21,14 +21,12 @@ namespace pjrt_metal {
 #define PJRT_METAL_THROUGH(type, field) (offsetof(type, field) + sizeof(type::field))
 // True if the caller's version of the struct has the field. Newer fields are touched only behind
 // this.
-#define PJRT_METAL_HAS(args, field)                                                             \
-  ((args).struct_size >= static_cast<size_t>(reinterpret_cast<const char*>(&(args).field + 1) - \
-                                             reinterpret_cast<const char*>(&(args))))
+#define PJRT_METAL_HAS(args, field) \
+  ((args).struct_size >=            \
+   static_cast<size_t>(reinterpret_cast<const char*>(&(args).field + 1) - reinterpret_cast<const char*>(&(args))))
 
 PJRT_Error* NewError(Code code, const std::string& message) noexcept;
-inline PJRT_Error* NewError(const Error& error) noexcept {
-  return NewError(error.code(), error.what());
-}
+inline PJRT_Error* NewError(const Error& error) noexcept { return NewError(error.code(), error.what()); }
 // For use in a catch block: the exception in flight as a PJRT_Error.
 PJRT_Error* CurrentError() noexcept;
 
@@ -49,8 +47,7 @@ T& Required(T* pointer, const char* name) {
 template <typename T>
 std::span<T> Required(T* pointer, size_t count, const char* name) {
   if (pointer == nullptr && count > 0) {
-    throw InvalidArgument(std::string(name) + " is null, but its count is " +
-                          std::to_string(count));
+    throw InvalidArgument(std::string(name) + " is null, but its count is " + std::to_string(count));
   }
   return {pointer, count};
 }

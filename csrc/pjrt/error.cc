@@ -19,13 +19,7 @@ PJRT_Error_Code GetCodeOf(const PJRT_Error* error);
 void VisitPayloads(const PJRT_Error*, PJRT_Error_PayloadVisitor, void*) {}  // ours carry none
 
 constexpr PJRT_Error_FunctionTable kTable = {
-    sizeof(PJRT_Error_FunctionTable),
-    sizeof(PJRT_Error),
-    nullptr,
-    Delete,
-    GetMessage,
-    GetCodeOf,
-    VisitPayloads,
+    sizeof(PJRT_Error_FunctionTable), sizeof(PJRT_Error), nullptr, Delete, GetMessage, GetCodeOf, VisitPayloads,
 };
 
 // Returned when there is no memory left for an error; never deleted.
@@ -38,8 +32,7 @@ void Delete(PJRT_Error* error) {
 
 void GetMessage(const PJRT_Error* error, const char** message, size_t* size) {
   const std::string_view text =
-      error == &out_of_memory ? kOutOfMemory
-                              : std::string_view(static_cast<const ErrorObject*>(error)->message);
+      error == &out_of_memory ? kOutOfMemory : std::string_view(static_cast<const ErrorObject*>(error)->message);
   *message = text.data();
   *size = text.size();
 }
@@ -61,9 +54,7 @@ void Message(PJRT_Error_Message_Args* args) {
   if (args->error != nullptr) GetMessage(args->error, &args->message, &args->message_size);
 }
 
-void GetCode(PJRT_Error_GetCode_Args& args) {
-  args.code = GetCodeOf(&Required(args.error, "error"));
-}
+void GetCode(PJRT_Error_GetCode_Args& args) { args.code = GetCodeOf(&Required(args.error, "error")); }
 
 void ForEachPayload(PJRT_Error_ForEachPayload_Args& args) {
   Required(args.error, "error");
@@ -72,15 +63,10 @@ void ForEachPayload(PJRT_Error_ForEachPayload_Args& args) {
 
 // Length of the UTF-8 sequence at the front of `text`, 0 if there is none.
 size_t SequenceLength(std::string_view text) {
-  static constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800,
-                                        0x10000};  // by length: no overlong forms
+  static constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};  // by length: no overlong forms
   const auto first = static_cast<unsigned char>(text.front());
   if (first < 0x80) return 1;
-  const size_t length = first < 0xc0   ? 0
-                        : first < 0xe0 ? 2
-                        : first < 0xf0 ? 3
-                        : first < 0xf8 ? 4
-                                       : 0;
+  const size_t length = first < 0xc0 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf8 ? 4 : 0;
   if (length == 0 || length > text.size()) return 0;
   uint32_t point = first & (0x7fu >> length);
   for (size_t i = 1; i < length; ++i) {
@@ -133,8 +119,7 @@ PJRT_Error* CurrentError() noexcept {
 }
 
 Error ErrorFromClient(int code, const char* message, size_t message_size) {
-  const bool known =
-      code > static_cast<int>(Code::kOk) && code <= static_cast<int>(Code::kUnauthenticated);
+  const bool known = code > static_cast<int>(Code::kOk) && code <= static_cast<int>(Code::kUnauthenticated);
   return Error(known ? static_cast<Code>(code) : Code::kUnknown,
                std::string(Text(message, message_size, "error_message")));
 }

@@ -9,9 +9,7 @@ namespace {
 
 void Destroy(PJRT_Event_Destroy_Args& args) { delete args.event; }
 
-void IsReady(PJRT_Event_IsReady_Args& args) {
-  args.is_ready = Required(args.event, "event").event->IsReady();
-}
+void IsReady(PJRT_Event_IsReady_Args& args) { args.is_ready = Required(args.event, "event").event->IsReady(); }
 
 void GetError(PJRT_Event_Error_Args& args) {
   const Event& event = *Required(args.event, "event").event;
@@ -26,15 +24,12 @@ void Await(PJRT_Event_Await_Args& args) {
 void OnReady(PJRT_Event_OnReady_Args& args) {
   Event& event = *Required(args.event, "event").event;
   if (args.callback == nullptr) throw InvalidArgument("callback is null");
-  event.OnReady(
-      [callback = args.callback, user_arg = args.user_arg](const std::optional<Error>& error) {
-        callback(error ? NewError(*error) : nullptr, user_arg);
-      });
+  event.OnReady([callback = args.callback, user_arg = args.user_arg](const std::optional<Error>& error) {
+    callback(error ? NewError(*error) : nullptr, user_arg);
+  });
 }
 
-void Create(PJRT_Event_Create_Args& args) {
-  args.event = new PJRT_Event{std::make_shared<Event>()};
-}
+void Create(PJRT_Event_Create_Args& args) { args.event = new PJRT_Event{std::make_shared<Event>()}; }
 
 void Set(PJRT_Event_Set_Args& args) {
   Event& event = *Required(args.event, "event").event;

@@ -24,8 +24,7 @@ uint64_t TotalBytes(const std::vector<TensorInfo>& tensors) {
   return bytes;
 }
 
-void MemoryKinds(const std::vector<TensorInfo>& tensors, std::vector<const char*>& kinds,
-                 std::vector<size_t>& sizes) {
+void MemoryKinds(const std::vector<TensorInfo>& tensors, std::vector<const char*>& kinds, std::vector<size_t>& sizes) {
   for (const TensorInfo& tensor : tensors) {
     kinds.push_back(tensor.memory_kind.data());
     sizes.push_back(tensor.memory_kind.size());
@@ -51,8 +50,7 @@ CompiledProgram::CompiledProgram(std::string program_bytes, std::string options)
         PJRT_Layouts_MemoryLayout{LayoutText(tensor.minor_to_major), true}));
     return layouts.back().get();
   };
-  for (const TensorInfo& tensor : program->parameters)
-    parameter_layouts.push_back(new_layout(tensor));
+  for (const TensorInfo& tensor : program->parameters) parameter_layouts.push_back(new_layout(tensor));
   for (const TensorInfo& tensor : program->outputs) output_layouts.push_back(new_layout(tensor));
   cost.Add("flops", static_cast<float>(program->cost.flops));
   cost.Add("transcendentals", static_cast<float>(program->cost.transcendentals));
@@ -62,8 +60,7 @@ CompiledProgram::CompiledProgram(std::string program_bytes, std::string options)
   }
 }
 
-std::string CompileBytes(const PJRT_Program* program, std::string_view options,
-                         const std::string& target) {
+std::string CompileBytes(const PJRT_Program* program, std::string_view options, const std::string& target) {
   const PJRT_Program& given = Required(program, "program");
   CheckStructSize(given.struct_size, StructSize<PJRT_Program>(), typeid(given));
   const std::string_view code = Text(given.code, given.code_size, "program's code");
@@ -80,10 +77,9 @@ const CompiledProgram& Checked(const PJRT_Executable* executable) {
 
 void Compile(PJRT_Compile_Args& args) {
   const PJRT_TopologyDescription& topology = Required(args.topology, "topology");
-  const std::string options(
-      Text(args.compile_options, args.compile_options_size, "compile_options"));
-  args.executable = new PJRT_Executable{std::make_shared<const CompiledProgram>(
-      CompileBytes(args.program, options, topology.target), options)};
+  const std::string options(Text(args.compile_options, args.compile_options_size, "compile_options"));
+  args.executable = new PJRT_Executable{
+      std::make_shared<const CompiledProgram>(CompileBytes(args.program, options, topology.target), options)};
 }
 
 void Destroy(PJRT_Executable_Destroy_Args& args) { delete args.executable; }
@@ -191,8 +187,8 @@ void OptimizedProgram(PJRT_Executable_OptimizedProgram_Args& args) {
   program.format_size = kProgramFormat.size();
   if (program.code != nullptr) {
     if (program.code_size < text.size()) {
-      throw InvalidArgument("the program's code has room for " + std::to_string(program.code_size) +
-                            " bytes, not " + std::to_string(text.size()));
+      throw InvalidArgument("the program's code has room for " + std::to_string(program.code_size) + " bytes, not " +
+                            std::to_string(text.size()));
     }
     std::memcpy(program.code, text.data(), text.size());
   }
@@ -202,9 +198,7 @@ void OptimizedProgram(PJRT_Executable_OptimizedProgram_Args& args) {
 void Serialize(PJRT_Executable_Serialize_Args& args) {
   const std::string& bytes = Checked(args.executable).bytes;
   args.serialized_executable = new PJRT_SerializedExecutable{args.executable->compiled};
-  args.serialized_executable_deleter = [](PJRT_SerializedExecutable* serialized) {
-    delete serialized;
-  };
+  args.serialized_executable_deleter = [](PJRT_SerializedExecutable* serialized) { delete serialized; };
   args.serialized_bytes = bytes.data();
   args.serialized_bytes_size = bytes.size();
 }
@@ -212,9 +206,7 @@ void Serialize(PJRT_Executable_Serialize_Args& args) {
 void GetCompileOptions(PJRT_Executable_GetCompileOptions_Args& args) {
   const std::string& bytes = Checked(args.executable).compile_options;
   args.serialized_compile_options = new PJRT_SerializedCompileOptions{args.executable->compiled};
-  args.serialized_compile_options_deleter = [](PJRT_SerializedCompileOptions* serialized) {
-    delete serialized;
-  };
+  args.serialized_compile_options_deleter = [](PJRT_SerializedCompileOptions* serialized) { delete serialized; };
   args.serialized_bytes = bytes.data();
   args.serialized_bytes_size = bytes.size();
 }
@@ -232,8 +224,8 @@ void FillExecutableFunctions(PJRT_Api& api) {
   api.PJRT_Executable_Fingerprint = Entry<Fingerprint>;
   api.PJRT_Executable_GetCostAnalysis = Entry<GetCostAnalysis>;
   api.PJRT_Executable_GetCompiledMemoryStats =
-      Entry<GetCompiledMemoryStats, PJRT_METAL_THROUGH(PJRT_Executable_GetCompiledMemoryStats_Args,
-                                                       host_temp_size_in_bytes)>;
+      Entry<GetCompiledMemoryStats,
+            PJRT_METAL_THROUGH(PJRT_Executable_GetCompiledMemoryStats_Args, host_temp_size_in_bytes)>;
   api.PJRT_Executable_OutputElementTypes = Entry<OutputElementTypes>;
   api.PJRT_Executable_OutputDimensions = Entry<OutputDimensions>;
   api.PJRT_Executable_ParameterMemoryKinds = Entry<ParameterMemoryKinds>;

@@ -16,8 +16,8 @@ void AddUserData(PJRT_FFI_UserData_Add_Args& args) {
   PJRT_ExecuteContext& context = Required(args.context, "context");
   const std::lock_guard lock(context.mutex);
   if (!context.user_data.emplace(args.user_data.type_id, args.user_data.data).second) {
-    throw Error(Code::kAlreadyExists, "the context has user data of type " +
-                                          std::to_string(args.user_data.type_id) + " already");
+    throw Error(Code::kAlreadyExists,
+                "the context has user data of type " + std::to_string(args.user_data.type_id) + " already");
   }
 }
 
@@ -25,8 +25,7 @@ void RegisterHandler(PJRT_FFI_Register_Handler_Args& args) {
   const std::string_view target = Text(args.target_name, args.target_name_size, "target_name");
   if (target.empty()) throw InvalidArgument("target_name is empty");
   if (args.handler == nullptr) throw InvalidArgument("handler is null");
-  RegisterFfiHandler(target, Text(args.platform_name, args.platform_name_size, "platform_name"),
-                     args.handler);
+  RegisterFfiHandler(target, Text(args.platform_name, args.platform_name_size, "platform_name"), args.handler);
 }
 
 }  // namespace

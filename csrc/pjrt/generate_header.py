@@ -50,11 +50,7 @@ def _declare(kind: str, name: str, void_functions: list[str]) -> str:
 
 def _leaves(fields: list[Any]) -> list[list[Any]]:
     """The fields with those of unions in their place."""
-    return [
-        leaf
-        for field in fields
-        for leaf in (field["union"] if isinstance(field, dict) else [field])
-    ]
+    return [leaf for field in fields for leaf in (field["union"] if isinstance(field, dict) else [field])]
 
 
 def _end(struct: dict[str, Any]) -> tuple[int, str]:
@@ -66,17 +62,14 @@ def _struct(name: str, struct: dict[str, Any], void_functions: list[str]) -> lis
     lines = [f"struct {name} {{"]
     for field in struct["fields"]:
         if isinstance(field, dict):
-            members = " ".join(
-                _declare(kind, label, void_functions) for _, _, kind, label in field["union"]
-            )
+            members = " ".join(_declare(kind, label, void_functions) for _, _, kind, label in field["union"])
             lines.append(f"  union {{ {members} }};")
         else:
             lines.append("  " + _declare(field[2], field[3], void_functions))
     lines.append("};")
     lines.append(f"static_assert(sizeof({name}) == {struct['sizeof']});")
     lines += [
-        f"PJRT_CHECK_FIELD({name}, {label}, {offset}, {size});"
-        for offset, size, _, label in _leaves(struct["fields"])
+        f"PJRT_CHECK_FIELD({name}, {label}, {offset}, {size});" for offset, size, _, label in _leaves(struct["fields"])
     ]
     return lines
 
@@ -87,9 +80,7 @@ def generate(abi: dict[str, Any]) -> str:
     void_functions = abi["void_functions"]
     lines = [PREFACE.format(major=abi["version"][0], minor=abi["version"][1])]
     for section in sections:
-        lines += [
-            f"typedef struct {name} {name};" for name in [*section["opaque"], *section["structs"]]
-        ]
+        lines += [f"typedef struct {name} {name};" for name in [*section["opaque"], *section["structs"]]]
     for section in sections:
         for name, values in section["enums"].items():
             lines.append("typedef enum {")
@@ -109,9 +100,7 @@ def generate(abi: dict[str, Any]) -> str:
         for name, struct in section["structs"].items():
             end, field = _end(struct)
             lines.append(f"template <> constexpr size_t StructSize<{name}>() {{ return {end}; }}")
-            lines.append(
-                f"static_assert(offsetof({name}, {field}) + sizeof({name}::{field}) == {end});"
-            )
+            lines.append(f"static_assert(offsetof({name}, {field}) + sizeof({name}::{field}) == {end});")
     lines += ["", "}  // namespace pjrt_metal", "", "#undef PJRT_CHECK_FIELD", ""]
     return "\n".join(lines)
 

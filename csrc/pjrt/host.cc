@@ -17,9 +17,7 @@ struct PJRT_FulfillAliasBufferCallback {
 namespace pjrt_metal {
 namespace {
 
-std::vector<int64_t> ToVector(std::span<const int64_t> values) {
-  return {values.begin(), values.end()};
-}
+std::vector<int64_t> ToVector(std::span<const int64_t> values) { return {values.begin(), values.end()}; }
 
 // `memory`, or `device`'s default one, or the first device's.
 MemoryObject& Destination(PJRT_Client& client, PJRT_Device* device, PJRT_Memory* memory) {
@@ -41,8 +39,8 @@ void FromHost(PJRT_Client_BufferFromHostBuffer_Args& args) {
   const auto dims = Required(args.dims, args.num_dims, "dims");
   const auto strides = Required(args.byte_strides, args.num_byte_strides, "byte_strides");
   if (!strides.empty() && strides.size() != dims.size()) {
-    throw InvalidArgument("byte_strides has " + std::to_string(strides.size()) +
-                          " entries, the array has " + std::to_string(dims.size()) + " dimensions");
+    throw InvalidArgument("byte_strides has " + std::to_string(strides.size()) + " entries, the array has " +
+                          std::to_string(dims.size()) + " dimensions");
   }
   MemoryObject& memory = Destination(client, args.device, args.memory);
   const std::vector<int64_t> order = DeviceLayout(args.device_layout, dtype, dims);
@@ -54,9 +52,8 @@ void FromHost(PJRT_Client_BufferFromHostBuffer_Args& args) {
   }
   const bool zero_copy = semantics >= PJRT_HostBufferSemantics_kImmutableZeroCopy;
   EventRef done = std::make_shared<Event>();
-  std::unique_ptr<Buffer> buffer =
-      memory.device->device->FromHost(memory.space, args.data, dtype, ToVector(dims), strides,
-                                      order, zero_copy, [done] { done->Set(); });
+  std::unique_ptr<Buffer> buffer = memory.device->device->FromHost(memory.space, args.data, dtype, ToVector(dims),
+                                                                   strides, order, zero_copy, [done] { done->Set(); });
   if (semantics == PJRT_HostBufferSemantics_kImmutableOnlyDuringCall) {
     done->Await();  // a copy by the host: needs nobody else
   }
@@ -86,9 +83,8 @@ void CreateView(PJRT_Client_CreateViewOfDeviceBuffer_Args& args) {
     }
   }
   storage->defined = Event::Ready();
-  PJRT_Buffer* const result = NewBuffer(
-      client,
-      std::make_unique<Buffer>(memory.space, dtype, ToVector(dims), std::move(order), storage));
+  PJRT_Buffer* const result =
+      NewBuffer(client, std::make_unique<Buffer>(memory.space, dtype, ToVector(dims), std::move(order), storage));
   // Last, so that a failing call does not report a deletion.
   if (args.on_delete_callback != nullptr) {
     storage->on_release = [callback = args.on_delete_callback, data = args.device_buffer_ptr,
@@ -103,8 +99,7 @@ std::unique_ptr<Buffer> Undefined(const Args& args, MemoryObject& memory, EventR
   const DType dtype = ToDType(args.shape_element_type);
   const auto dims = Required(args.shape_dims, args.shape_num_dims, "shape_dims");
   const std::vector<int64_t> order = DeviceLayout(args.shape_layout, dtype, dims);
-  return memory.device->device->Uninitialized(memory.space, dtype, ToVector(dims), order,
-                                              std::move(defined));
+  return memory.device->device->Uninitialized(memory.space, dtype, ToVector(dims), order, std::move(defined));
 }
 
 void CreateUninitialized(PJRT_Client_CreateUninitializedBuffer_Args& args) {
@@ -145,17 +140,15 @@ void FulfillAlias(PJRT_Client_FulfillAliasBuffer_Args& args) {
   const StorageRef from = source.storage();
   if (source.bytes() != args.fulfill_alias_buffer_cb->bytes) {
     throw InvalidArgument("the alias has " + std::to_string(args.fulfill_alias_buffer_cb->bytes) +
-                          " bytes, the buffer that is to fulfill it " +
-                          std::to_string(source.bytes()));
+                          " bytes, the buffer that is to fulfill it " + std::to_string(source.bytes()));
   }
   const std::unique_ptr<PJRT_FulfillAliasBufferCallback> fulfill(args.fulfill_alias_buffer_cb);
-  from->defined->OnReady(
-      [from, to = fulfill->alias, bytes = fulfill->bytes](const std::optional<Error>& error) {
-        if (!error && bytes > 0) {
-          std::memcpy(to->allocation->data(), from->allocation->data(), bytes);
-        }
-        to->defined->Set(error);
-      });
+  from->defined->OnReady([from, to = fulfill->alias, bytes = fulfill->bytes](const std::optional<Error>& error) {
+    if (!error && bytes > 0) {
+      std::memcpy(to->allocation->data(), from->allocation->data(), bytes);
+    }
+    to->defined->Set(error);
+  });
 }
 
 void ToHost(PJRT_Buffer_ToHostBuffer_Args& args) {
@@ -168,22 +161,20 @@ void ToHost(PJRT_Buffer_ToHostBuffer_Args& args) {
     return;
   }
   std::vector<int64_t> dims = ToVector(source.dims());
-  std::vector<int64_t> to_strides =
-      HostStrides(args.host_layout, dtype, dims, source.minor_to_major(), args.dst_size);
+  std::vector<int64_t> to_strides = HostStrides(args.host_layout, dtype, dims, source.minor_to_major(), args.dst_size);
   const size_t element = Info(dtype).host_bits / 8;
   std::vector<int64_t> from_strides = DenseStrides(dims, source.minor_to_major(), element);
   auto event = std::make_unique<PJRT_Event>(PJRT_Event{std::make_shared<Event>()});
-  from->defined->OnReady(
-      [from, from_strides = std::move(from_strides), to = static_cast<std::byte*>(args.dst),
-       to_strides = std::move(to_strides), dims = std::move(dims), element, bytes = source.bytes(),
-       done = event->event](const std::optional<Error>& error) {
-        if (!error && from_strides == to_strides) {
-          if (bytes > 0) std::memcpy(to, from->allocation->data(), bytes);
-        } else if (!error) {
-          CopyStrided(from->allocation->data(), from_strides, to, to_strides, dims, element);
-        }
-        done->Set(error);
-      });
+  from->defined->OnReady([from, from_strides = std::move(from_strides), to = static_cast<std::byte*>(args.dst),
+                          to_strides = std::move(to_strides), dims = std::move(dims), element, bytes = source.bytes(),
+                          done = event->event](const std::optional<Error>& error) {
+    if (!error && from_strides == to_strides) {
+      if (bytes > 0) std::memcpy(to, from->allocation->data(), bytes);
+    } else if (!error) {
+      CopyStrided(from->allocation->data(), from_strides, to, to_strides, dims, element);
+    }
+    done->Set(error);
+  });
   args.event = event.release();
 }
 
@@ -191,9 +182,8 @@ void ToHost(PJRT_Buffer_ToHostBuffer_Args& args) {
 void CheckRange(const Buffer& buffer, int64_t offset, int64_t size) {
   const auto bytes = static_cast<int64_t>(buffer.bytes());
   if (offset < 0 || size < 0 || offset > bytes || size > bytes - offset) {
-    throw InvalidArgument("bytes " + std::to_string(offset) + " to " + std::to_string(offset) +
-                          " + " + std::to_string(size) + " are not in the buffer's " +
-                          std::to_string(bytes));
+    throw InvalidArgument("bytes " + std::to_string(offset) + " to " + std::to_string(offset) + " + " +
+                          std::to_string(size) + " are not in the buffer's " + std::to_string(bytes));
   }
 }
 
@@ -228,8 +218,7 @@ void DestinationReady(PJRT_Buffer_CopyRawToHostFuture_Callback_Args* args) {
   }
   const std::unique_ptr<RawCopy> copy(static_cast<RawCopy*>(args->callback_data));
   try {
-    CheckStructSize(args->struct_size, StructSize<PJRT_Buffer_CopyRawToHostFuture_Callback_Args>(),
-                    typeid(*args));
+    CheckStructSize(args->struct_size, StructSize<PJRT_Buffer_CopyRawToHostFuture_Callback_Args>(), typeid(*args));
     if (args->error_code != PJRT_Error_Code_OK) {
       throw ErrorFromClient(args->error_code, args->error_message, args->error_message_size);
     }
@@ -244,8 +233,7 @@ void CopyRawFuture(PJRT_Buffer_CopyRawToHostFuture_Args& args) {
   const Buffer& source = *Required(args.buffer, "buffer").buffer;
   CheckRange(source, args.offset, args.transfer_size);
   EventRef done = std::make_shared<Event>();
-  auto copy =
-      std::make_unique<RawCopy>(RawCopy{source.storage(), args.offset, args.transfer_size, done});
+  auto copy = std::make_unique<RawCopy>(RawCopy{source.storage(), args.offset, args.transfer_size, done});
   args.event = new PJRT_Event{std::move(done)};
   args.callback_data = copy.release();
   args.future_ready_callback = DestinationReady;

@@ -112,58 +112,48 @@ PJRT_LoadedExecutable* Load(PJRT_Client& client, std::shared_ptr<const CompiledP
   executable->num_partitions = assignment.num_partitions;
   const size_t count = size_t{assignment.num_replicas} * assignment.num_partitions;
   if (!assignment.device_ids.empty() && assignment.device_ids.size() != count) {
-    throw InvalidArgument("compile options assign " + std::to_string(assignment.device_ids.size()) +
-                          " devices to " + std::to_string(count) + " logical ones");
+    throw InvalidArgument("compile options assign " + std::to_string(assignment.device_ids.size()) + " devices to " +
+                          std::to_string(count) + " logical ones");
   }
   for (size_t i = 0; i < count; ++i) {
-    const int64_t id =
-        assignment.device_ids.empty() ? static_cast<int64_t>(i) : assignment.device_ids[i];
-    PJRT_Device* const device =
-        id >= 0 && id <= INT32_MAX ? client.device(static_cast<int>(id)) : nullptr;
+    const int64_t id = assignment.device_ids.empty() ? static_cast<int64_t>(i) : assignment.device_ids[i];
+    PJRT_Device* const device = id >= 0 && id <= INT32_MAX ? client.device(static_cast<int>(id)) : nullptr;
     if (device == nullptr) {
-      throw InvalidArgument("compile options ask for device " + std::to_string(id) +
-                            "; this client has " + std::to_string(client.devices.size()));
+      throw InvalidArgument("compile options ask for device " + std::to_string(id) + "; this client has " +
+                            std::to_string(client.devices.size()));
     }
     executable->devices.push_back(device);
-    executable->logical_ids.push_back({static_cast<int>(i / assignment.num_partitions),
-                                       static_cast<int>(i % assignment.num_partitions)});
-    executable->loaded.emplace_back(
-        device, std::make_shared<LoadedProgram>(device->device, executable->compiled->program));
+    executable->logical_ids.push_back(
+        {static_cast<int>(i / assignment.num_partitions), static_cast<int>(i % assignment.num_partitions)});
+    executable->loaded.emplace_back(device,
+                                    std::make_shared<LoadedProgram>(device->device, executable->compiled->program));
   }
   return executable.release();
 }
 
-PJRT_LoadedExecutable& Checked(PJRT_LoadedExecutable* executable) {
-  return Required(executable, "executable");
-}
+PJRT_LoadedExecutable& Checked(PJRT_LoadedExecutable* executable) { return Required(executable, "executable"); }
 
 void Compile(PJRT_Client_Compile_Args& args) {
   PJRT_Client& client = Required(args.client, "client");
-  const std::string options(
-      Text(args.compile_options, args.compile_options_size, "compile_options"));
+  const std::string options(Text(args.compile_options, args.compile_options_size, "compile_options"));
   ReadOptions(options);  // before the work of compiling
   std::string bytes = CompileBytes(args.program, options, client.topology->target);
-  args.executable =
-      Load(client, std::make_shared<const CompiledProgram>(std::move(bytes), options), options);
+  args.executable = Load(client, std::make_shared<const CompiledProgram>(std::move(bytes), options), options);
 }
 
 void LoadExecutable(PJRT_Client_Load_Args& args) {
   PJRT_Client& client = Required(args.client, "client");
   const auto& compiled = Required(args.executable, "executable").compiled;
-  const std::string_view options =
-      Text(args.compile_options, args.compile_options_size, "compile_options");
-  args.loaded_executable =
-      Load(client, compiled, options.empty() ? compiled->compile_options : options);
+  const std::string_view options = Text(args.compile_options, args.compile_options_size, "compile_options");
+  args.loaded_executable = Load(client, compiled, options.empty() ? compiled->compile_options : options);
 }
 
 void DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Args& args) {
   PJRT_Client& client = Required(args.client, "client");
-  std::string bytes(
-      Text(args.serialized_executable, args.serialized_executable_size, "serialized_executable"));
+  std::string bytes(Text(args.serialized_executable, args.serialized_executable_size, "serialized_executable"));
   std::string options;
   if (PJRT_METAL_HAS(args, overridden_serialized_compile_options_size)) {
-    options = Text(args.overridden_serialized_compile_options,
-                   args.overridden_serialized_compile_options_size,
+    options = Text(args.overridden_serialized_compile_options, args.overridden_serialized_compile_options_size,
                    "overridden_serialized_compile_options");
   }
   auto compiled = std::make_shared<const CompiledProgram>(std::move(bytes), options);
@@ -173,8 +163,7 @@ void DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Args& args) {
 void Destroy(PJRT_LoadedExecutable_Destroy_Args& args) { delete args.executable; }
 
 void GetExecutable(PJRT_LoadedExecutable_GetExecutable_Args& args) {
-  args.executable =
-      new PJRT_Executable{Required(args.loaded_executable, "loaded_executable").compiled};
+  args.executable = new PJRT_Executable{Required(args.loaded_executable, "loaded_executable").compiled};
 }
 
 void AddressableDevices(PJRT_LoadedExecutable_AddressableDevices_Args& args) {
@@ -207,9 +196,7 @@ void GetDeviceAssignment(PJRT_LoadedExecutable_GetDeviceAssignment_Args& args) {
   args.serialized_bytes = serialized->bytes.data();
   args.serialized_bytes_size = serialized->bytes.size();
   args.serialized_device_assignment = serialized;
-  args.serialized_device_assignment_deleter = [](PJRT_DeviceAssignmentSerialized* assignment) {
-    delete assignment;
-  };
+  args.serialized_device_assignment_deleter = [](PJRT_DeviceAssignmentSerialized* assignment) { delete assignment; };
 }
 
 void Fingerprint(PJRT_LoadedExecutable_Fingerprint_Args& args) {
@@ -242,16 +229,14 @@ std::shared_ptr<LoadedProgram> On(PJRT_LoadedExecutable& executable, PJRT_Device
   if (device->client != executable.client.get()) {
     throw InvalidArgument("execute_device is of another client");
   }
-  executable.loaded.emplace_back(
-      device, std::make_shared<LoadedProgram>(device->device, executable.compiled->program));
+  executable.loaded.emplace_back(device, std::make_shared<LoadedProgram>(device->device, executable.compiled->program));
   return executable.loaded.back().second;
 }
 
 // Throws Unimplemented for what an execution cannot do, InvalidArgument for malformed options.
 std::span<const int64_t> CheckOptions(const PJRT_ExecuteOptions* options) {
   if (options == nullptr) return {};
-  CheckStructSize(options->struct_size,
-                  PJRT_METAL_THROUGH(PJRT_ExecuteOptions, num_non_donatable_input_indices),
+  CheckStructSize(options->struct_size, PJRT_METAL_THROUGH(PJRT_ExecuteOptions, num_non_donatable_input_indices),
                   typeid(*options));
   if (options->num_send_ops > 0 || options->num_recv_ops > 0) {
     throw Unimplemented(
@@ -270,8 +255,7 @@ struct Launched {
   EventRef done;
 };
 
-Launched ExecuteOn(PJRT_LoadedExecutable& executable, PJRT_Device* device,
-                   std::span<PJRT_Buffer* const> arguments,
+Launched ExecuteOn(PJRT_LoadedExecutable& executable, PJRT_Device* device, std::span<PJRT_Buffer* const> arguments,
                    std::span<const int64_t> non_donatable) {
   const std::shared_ptr<LoadedProgram> program = On(executable, device);
   std::vector<Buffer*> buffers;
@@ -297,8 +281,8 @@ void Execute(PJRT_LoadedExecutable_Execute_Args& args) {
   const auto non_donatable = CheckOptions(args.options);
   const Program& program = *executable.compiled->program;
   if (args.num_args != program.parameters.size()) {
-    throw InvalidArgument(program.name + " takes " + std::to_string(program.parameters.size()) +
-                          " arguments, not " + std::to_string(args.num_args));
+    throw InvalidArgument(program.name + " takes " + std::to_string(program.parameters.size()) + " arguments, not " +
+                          std::to_string(args.num_args));
   }
   for (const int64_t index : non_donatable) {
     if (index < 0 || index >= static_cast<int64_t>(args.num_args)) {
@@ -309,8 +293,8 @@ void Execute(PJRT_LoadedExecutable_Execute_Args& args) {
   const bool chosen = args.execute_device != nullptr;
   const size_t num_devices = chosen ? 1 : executable.devices.size();
   if (args.num_devices != num_devices) {
-    throw InvalidArgument(program.name + " runs on " + std::to_string(num_devices) +
-                          " devices, not " + std::to_string(args.num_devices));
+    throw InvalidArgument(program.name + " runs on " + std::to_string(num_devices) + " devices, not " +
+                          std::to_string(args.num_devices));
   }
   Required(args.argument_lists, "argument_lists");
   Required(args.output_lists, "output_lists");
@@ -333,9 +317,7 @@ void Execute(PJRT_LoadedExecutable_Execute_Args& args) {
   }
 }
 
-void CreateContext(PJRT_ExecuteContext_Create_Args& args) {
-  args.context = new PJRT_ExecuteContext;
-}
+void CreateContext(PJRT_ExecuteContext_Create_Args& args) { args.context = new PJRT_ExecuteContext; }
 
 void DestroyContext(PJRT_ExecuteContext_Destroy_Args& args) { delete args.context; }
 
@@ -345,8 +327,7 @@ void FillLoadedExecutableFunctions(PJRT_Api& api) {
   api.PJRT_Client_Compile = Entry<Compile>;
   api.PJRT_Client_Load = Entry<LoadExecutable>;
   api.PJRT_Executable_DeserializeAndLoad =
-      Entry<DeserializeAndLoad,
-            PJRT_METAL_THROUGH(PJRT_Executable_DeserializeAndLoad_Args, loaded_executable)>;
+      Entry<DeserializeAndLoad, PJRT_METAL_THROUGH(PJRT_Executable_DeserializeAndLoad_Args, loaded_executable)>;
   api.PJRT_LoadedExecutable_Destroy = Entry<Destroy>;
   api.PJRT_LoadedExecutable_GetExecutable = Entry<GetExecutable>;
   api.PJRT_LoadedExecutable_AddressableDevices = Entry<AddressableDevices>;

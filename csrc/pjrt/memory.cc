@@ -79,8 +79,7 @@ void FillMemoryFunctions(PJRT_Api& api) {
 
 PJRT_Extension_Base* MemoryDescriptionsExtension(PJRT_Extension_Base* next) {
   static PJRT_MemoryDescriptions_Extension extension = {
-      {StructSize<PJRT_MemoryDescriptions_Extension>(), PJRT_Extension_Type_MemoryDescriptions,
-       next},
+      {StructSize<PJRT_MemoryDescriptions_Extension>(), PJRT_Extension_Type_MemoryDescriptions, next},
       Entry<DeviceMemoryDescriptions>,
       Entry<DescriptionKind>,
   };

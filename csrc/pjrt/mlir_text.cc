@@ -51,23 +51,16 @@ std::string MlirText(const Program& program) {
     return text + " {tf.aliasing_output = " + std::to_string(parameters[i].alias) + " : i32}";
   });
   const std::string results = List(outputs.size(), [&](size_t i) { return Type(outputs[i]); });
-  const std::string operands =
-      List(parameters.size(), [](size_t i) { return "%arg" + std::to_string(i); });
-  const std::string operand_types =
-      List(parameters.size(), [&](size_t i) { return Type(parameters[i]); });
-  const std::string values = List(outputs.size(), [&](size_t i) {
-    return outputs.size() == 1 ? "%0" : "%0#" + std::to_string(i);
-  });
+  const std::string operands = List(parameters.size(), [](size_t i) { return "%arg" + std::to_string(i); });
+  const std::string operand_types = List(parameters.size(), [&](size_t i) { return Type(parameters[i]); });
+  const std::string values =
+      List(outputs.size(), [&](size_t i) { return outputs.size() == 1 ? "%0" : "%0#" + std::to_string(i); });
   const std::string defined =
-      outputs.empty()
-          ? ""
-          : "%0" + (outputs.size() == 1 ? "" : ":" + std::to_string(outputs.size())) + " = ";
-  return "module @" + Quoted(program.name.empty() ? "main" : program.name) +
-         " {\n  func.func public @main(" + declared + ") -> (" + results + ") {\n    " + defined +
-         "stablehlo.custom_call @metal.program(" + operands +
-         ") {has_side_effect = true, backend_config = " + Quoted(program.text) + "} : (" +
-         operand_types + ") -> (" + results + ")\n    return" +
-         (outputs.empty() ? "" : " " + values + " : " + results) + "\n  }\n}\n";
+      outputs.empty() ? "" : "%0" + (outputs.size() == 1 ? "" : ":" + std::to_string(outputs.size())) + " = ";
+  return "module @" + Quoted(program.name.empty() ? "main" : program.name) + " {\n  func.func public @main(" +
+         declared + ") -> (" + results + ") {\n    " + defined + "stablehlo.custom_call @metal.program(" + operands +
+         ") {has_side_effect = true, backend_config = " + Quoted(program.text) + "} : (" + operand_types + ") -> (" +
+         results + ")\n    return" + (outputs.empty() ? "" : " " + values + " : " + results) + "\n  }\n}\n";
 }
 
 }  // namespace pjrt_metal

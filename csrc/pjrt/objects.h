@@ -72,8 +72,7 @@ struct PJRT_DeviceDescription {
 
 // Devices that programs are compiled for, here or elsewhere.
 struct PJRT_TopologyDescription {
-  PJRT_TopologyDescription(std::string target, std::string kind, std::string platform_version,
-                           size_t num_devices);
+  PJRT_TopologyDescription(std::string target, std::string kind, std::string platform_version, size_t num_devices);
   std::string target, kind, platform_version;
   pjrt_metal::Attributes attributes;
   std::vector<std::unique_ptr<PJRT_DeviceDescription>> descriptions;
@@ -146,8 +145,7 @@ struct CompiledProgram {
 std::string MlirText(const Program& program);
 
 // The compiler's Program for a client's.
-std::string CompileBytes(const PJRT_Program* program, std::string_view options,
-                         const std::string& target);
+std::string CompileBytes(const PJRT_Program* program, std::string_view options, const std::string& target);
 
 }  // namespace pjrt_metal
 

@@ -10,15 +10,12 @@ struct PJRT_SerializedTopology {
   std::string bytes;
 };
 
-PJRT_TopologyDescription::PJRT_TopologyDescription(std::string target, std::string kind,
-                                                   std::string platform_version, size_t num_devices)
-    : target(std::move(target)),
-      kind(std::move(kind)),
-      platform_version(std::move(platform_version)) {
+PJRT_TopologyDescription::PJRT_TopologyDescription(std::string target, std::string kind, std::string platform_version,
+                                                   size_t num_devices)
+    : target(std::move(target)), kind(std::move(kind)), platform_version(std::move(platform_version)) {
   attributes.Add("target", this->target);
   for (size_t i = 0; i < num_devices; ++i) {
-    descriptions.push_back(
-        std::make_unique<PJRT_DeviceDescription>(static_cast<int>(i), this->kind, this->target));
+    descriptions.push_back(std::make_unique<PJRT_DeviceDescription>(static_cast<int>(i), this->kind, this->target));
     handles.push_back(descriptions.back().get());
   }
 }
@@ -41,15 +38,13 @@ std::string Serialize(const PJRT_TopologyDescription& topology) {
   return writer.bytes();
 }
 
-PJRT_TopologyDescription* New(std::string target, std::string kind, std::string version,
-                              uint64_t num_devices) {
+PJRT_TopologyDescription* New(std::string target, std::string kind, std::string version, uint64_t num_devices) {
   if (target.empty()) throw InvalidArgument("a topology needs a target");
   if (num_devices < 1 || num_devices > kMaxDevices) {
     throw InvalidArgument("a topology has 1 to " + std::to_string(kMaxDevices) + " devices, not " +
                           std::to_string(num_devices));
   }
-  return new PJRT_TopologyDescription(std::move(target), std::move(kind), std::move(version),
-                                      num_devices);
+  return new PJRT_TopologyDescription(std::move(target), std::move(kind), std::move(version), num_devices);
 }
 
 const PJRT_TopologyDescription& Checked(const PJRT_TopologyDescription* topology) {
@@ -57,8 +52,7 @@ const PJRT_TopologyDescription& Checked(const PJRT_TopologyDescription* topology
 }
 
 uint64_t ToCount(const std::string& text) {
-  if (text.empty() || text.size() > 9 ||
-      text.find_first_not_of("0123456789") != std::string::npos) {
+  if (text.empty() || text.size() > 9 || text.find_first_not_of("0123456789") != std::string::npos) {
     throw InvalidArgument("topology option 'num_devices' is '" + text + "', not a count");
   }
   return std::stoull(text);
@@ -75,19 +69,17 @@ void Create(PJRT_TopologyDescription_Create_Args& args) {
     } else if (name == "num_devices") {
       num_devices = ToCount(value);
     } else {
-      throw InvalidArgument("unknown topology option '" + name +
-                            "'; there are 'target' and 'num_devices'");
+      throw InvalidArgument("unknown topology option '" + name + "'; there are 'target' and 'num_devices'");
     }
   }
   if (!target.empty()) {
-    args.topology =
-        New(target, target, std::string(kNamedVersion), num_devices == 0 ? 1 : num_devices);
+    args.topology = New(target, target, std::string(kNamedVersion), num_devices == 0 ? 1 : num_devices);
     return;
   }
   const Client client({});
   const DeviceInfo& info = client.devices().front()->device()->info();
-  args.topology = New(info.target, info.kind, client.platform_version(),
-                      num_devices == 0 ? client.devices().size() : num_devices);
+  args.topology =
+      New(info.target, info.kind, client.platform_version(), num_devices == 0 ? client.devices().size() : num_devices);
 }
 
 void Destroy(PJRT_TopologyDescription_Destroy_Args& args) { delete args.topology; }
@@ -121,8 +113,7 @@ void SerializeTopology(PJRT_TopologyDescription_Serialize_Args& args) {
 void Deserialize(PJRT_TopologyDescription_Deserialize_Args& args) {
   std::string target, kind, version;
   uint64_t num_devices = 0;
-  ProtoReader reader(
-      Text(args.serialized_topology, args.serialized_topology_size, "serialized_topology"));
+  ProtoReader reader(Text(args.serialized_topology, args.serialized_topology_size, "serialized_topology"));
   while (reader.Next()) {
     switch (reader.field()) {
       case kTarget:
@@ -156,8 +147,7 @@ void Fingerprint(PJRT_TopologyDescription_Fingerprint_Args& args) {
   args.fingerprint = hash;
 }
 
-constexpr int kKindIds[] = {static_cast<int>(MemoryKind::kDevice),
-                            static_cast<int>(MemoryKind::kPinnedHost),
+constexpr int kKindIds[] = {static_cast<int>(MemoryKind::kDevice), static_cast<int>(MemoryKind::kPinnedHost),
                             static_cast<int>(MemoryKind::kUnpinnedHost)};
 
 void GetMemorySpaceKindIds(PJRT_TopologyDescription_GetMemorySpaceKindIds_Args& args) {
@@ -170,8 +160,7 @@ void GetMemorySpaceKindIds(PJRT_TopologyDescription_GetMemorySpaceKindIds_Args& 
 // default.
 void MakeCanonicalShape(PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace_Args& args) {
   Checked(args.topology);
-  if (args.memory_space_kind_id < 0 ||
-      args.memory_space_kind_id >= static_cast<int>(std::size(kKindIds))) {
+  if (args.memory_space_kind_id < 0 || args.memory_space_kind_id >= static_cast<int>(std::size(kKindIds))) {
     throw InvalidArgument("memory_space_kind_id " + std::to_string(args.memory_space_kind_id) +
                           " is not one of 0, 1, 2");
   }

@@ -34,8 +34,8 @@ void CreateBuffers(PJRT_Client_CreateBuffersForAsyncHostToDevice_Args& args) {
   const auto shapes = Required(args.shape_specs, args.num_shape_specs, "shape_specs");
   const auto layouts = Required(args.device_layouts, args.num_device_layouts, "device_layouts");
   if (!layouts.empty() && layouts.size() != shapes.size()) {
-    throw InvalidArgument(std::to_string(layouts.size()) + " device_layouts for " +
-                          std::to_string(shapes.size()) + " shape_specs");
+    throw InvalidArgument(std::to_string(layouts.size()) + " device_layouts for " + std::to_string(shapes.size()) +
+                          " shape_specs");
   }
   auto manager = std::make_unique<Manager>();
   manager->device = memory.device;
@@ -46,13 +46,11 @@ void CreateBuffers(PJRT_Client_CreateBuffersForAsyncHostToDevice_Args& args) {
     const auto dims = Required(shape.dims, shape.num_dims, "shape_specs' dims");
     std::vector<int64_t> order = DeviceLayout(layouts.empty() ? nullptr : layouts[i], dtype, dims);
     std::vector<int64_t> sizes(dims.begin(), dims.end());
-    auto buffer = memory.device->device->Uninitialized(memory.space, dtype, sizes, order,
-                                                       std::make_shared<Event>());
+    auto buffer = memory.device->device->Uninitialized(memory.space, dtype, sizes, order, std::make_shared<Event>());
     StorageRef storage = buffer->storage();
     const size_t bytes = buffer->bytes();
-    manager->transfers.push_back(
-        {std::unique_ptr<PJRT_Buffer>(NewBuffer(client, std::move(buffer))), std::move(storage),
-         dtype, std::move(sizes), std::move(order), bytes});
+    manager->transfers.push_back({std::unique_ptr<PJRT_Buffer>(NewBuffer(client, std::move(buffer))),
+                                  std::move(storage), dtype, std::move(sizes), std::move(order), bytes});
   }
   args.transfer_manager = manager.release();
 }
@@ -88,14 +86,11 @@ void CheckIncomplete(const Manager::Transfer& transfer, int index) {
 void TransferData(PJRT_AsyncHostToDeviceTransferManager_TransferData_Args& args) {
   Manager::Transfer& transfer = At(args.transfer_manager, args.buffer_index);
   const auto bytes = static_cast<int64_t>(transfer.bytes);
-  if (args.offset < 0 || args.transfer_size < 0 || args.offset > bytes ||
-      args.transfer_size > bytes - args.offset) {
-    throw InvalidArgument("bytes " + std::to_string(args.offset) + " + " +
-                          std::to_string(args.transfer_size) + " are not in buffer " +
-                          std::to_string(args.buffer_index) + " of " + std::to_string(bytes));
+  if (args.offset < 0 || args.transfer_size < 0 || args.offset > bytes || args.transfer_size > bytes - args.offset) {
+    throw InvalidArgument("bytes " + std::to_string(args.offset) + " + " + std::to_string(args.transfer_size) +
+                          " are not in buffer " + std::to_string(args.buffer_index) + " of " + std::to_string(bytes));
   }
-  const auto data = Required(static_cast<const char*>(args.data),
-                             static_cast<size_t>(args.transfer_size), "data");
+  const auto data = Required(static_cast<const char*>(args.data), static_cast<size_t>(args.transfer_size), "data");
   const std::lock_guard lock(args.transfer_manager->mutex);
   CheckIncomplete(transfer, args.buffer_index);
   auto event = std::make_unique<PJRT_Event>(PJRT_Event{Event::Ready()});
@@ -110,10 +105,8 @@ void TransferLiteral(PJRT_AsyncHostToDeviceTransferManager_TransferLiteral_Args&
   Manager::Transfer& transfer = At(args.transfer_manager, args.buffer_index);
   const DType dtype = ToDType(args.shape_element_type);
   const auto dims = Required(args.shape_dims, args.shape_num_dims, "shape_dims");
-  if (dtype != transfer.dtype ||
-      !std::equal(dims.begin(), dims.end(), transfer.dims.begin(), transfer.dims.end())) {
-    throw InvalidArgument("the literal's shape is not that of buffer " +
-                          std::to_string(args.buffer_index));
+  if (dtype != transfer.dtype || !std::equal(dims.begin(), dims.end(), transfer.dims.begin(), transfer.dims.end())) {
+    throw InvalidArgument("the literal's shape is not that of buffer " + std::to_string(args.buffer_index));
   }
   // A literal is dense in its own layout, and as long as the buffer.
   const std::vector<int64_t> strides =
@@ -124,8 +117,7 @@ void TransferLiteral(PJRT_AsyncHostToDeviceTransferManager_TransferLiteral_Args&
   auto event = std::make_unique<PJRT_Event>(PJRT_Event{Event::Ready()});
   const size_t element = Info(dtype).host_bits / 8;
   if (transfer.bytes > 0) {
-    CopyStrided(static_cast<const std::byte*>(args.data), strides,
-                transfer.storage->allocation->data(),
+    CopyStrided(static_cast<const std::byte*>(args.data), strides, transfer.storage->allocation->data(),
                 DenseStrides(dims, transfer.minor_to_major, element), dims, element);
   }
   transfer.storage->defined->Set();
@@ -136,8 +128,7 @@ void RetrieveBuffer(PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer_Args& a
   Manager::Transfer& transfer = At(args.transfer_manager, args.buffer_index);
   const std::lock_guard lock(args.transfer_manager->mutex);
   if (transfer.buffer == nullptr) {
-    throw FailedPrecondition("buffer " + std::to_string(args.buffer_index) +
-                             " was retrieved already");
+    throw FailedPrecondition("buffer " + std::to_string(args.buffer_index) + " was retrieved already");
   }
   args.buffer_out = transfer.buffer.release();
 }

@@ -49,8 +49,8 @@ AllocationRef Allocator::Allocate(size_t bytes, const std::string& tag) {
   const auto self = shared_from_this();
   const size_t maximum = device_->info().max_buffer_bytes;
   if (bytes > maximum) {
-    throw ResourceExhausted("an array of " + Megabytes(bytes) + " for " + tag + " exceeds the device's largest buffer, " +
-                            Megabytes(maximum));
+    throw ResourceExhausted("an array of " + Megabytes(bytes) + " for " + tag +
+                            " exceeds the device's largest buffer, " + Megabytes(maximum));
   }
   const size_t size = RoundUp(bytes);
   std::unique_lock lock(mutex_);
@@ -98,15 +98,16 @@ AllocationRef Allocator::AllocateNew(size_t size, const std::string& tag, std::u
 
 std::string Allocator::Report(size_t size, const std::string& tag) const {
   std::vector<std::pair<std::string, Holder>> holders(holders_.begin(), holders_.end());
-  std::sort(holders.begin(), holders.end(), [](const auto& a, const auto& b) { return a.second.bytes > b.second.bytes; });
+  std::sort(holders.begin(), holders.end(),
+            [](const auto& a, const auto& b) { return a.second.bytes > b.second.bytes; });
   std::ostringstream text;
   text << "out of memory: " << Megabytes(size) << " for " << tag << " with "
        << Megabytes(static_cast<uint64_t>(stats_.bytes_in_use)) << " in use of a limit of "
        << Megabytes(static_cast<uint64_t>(stats_.bytes_limit)) << ". The largest holders:";
   for (size_t i = 0; i < std::min(holders.size(), kReported); ++i) {
     if (holders[i].second.bytes == 0) break;
-    text << "\n  " << Megabytes(holders[i].second.bytes) << " in " << holders[i].second.count << " arrays: "
-         << holders[i].first;
+    text << "\n  " << Megabytes(holders[i].second.bytes) << " in " << holders[i].second.count
+         << " arrays: " << holders[i].first;
   }
   text << "\nTry a smaller batch, donate arguments that are not needed again, or delete arrays.";
   return text.str();

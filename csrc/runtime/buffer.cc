@@ -32,11 +32,16 @@ void CopyLoops(const std::byte* source, std::byte* destination, std::span<const 
   const Loop& loop = loops.front();
   if (loops.size() == 1) {
     switch (bytes) {
-      case 1: return CopyRow<1>(source, destination, loop);
-      case 2: return CopyRow<2>(source, destination, loop);
-      case 4: return CopyRow<4>(source, destination, loop);
-      case 8: return CopyRow<8>(source, destination, loop);
-      default: break;
+      case 1:
+        return CopyRow<1>(source, destination, loop);
+      case 2:
+        return CopyRow<2>(source, destination, loop);
+      case 4:
+        return CopyRow<4>(source, destination, loop);
+      case 8:
+        return CopyRow<8>(source, destination, loop);
+      default:
+        break;
     }
   }
   for (int64_t i = 0; i < loop.extent; ++i) {
@@ -114,9 +119,8 @@ void CopyStrided(const std::byte* source, std::span<const int64_t> source_byte_s
     if (dims[i] > 1) loops.push_back({dims[i], from[i], to[i]});
   }
   // Destination order, so that writes are sequential; then neighbours that walk both sides as one are merged.
-  std::stable_sort(loops.begin(), loops.end(), [](const Loop& a, const Loop& b) {
-    return std::abs(a.destination) > std::abs(b.destination);
-  });
+  std::stable_sort(loops.begin(), loops.end(),
+                   [](const Loop& a, const Loop& b) { return std::abs(a.destination) > std::abs(b.destination); });
   size_t bytes = element_bytes;
   while (!loops.empty() && loops.back().source == static_cast<int64_t>(bytes) &&
          loops.back().destination == static_cast<int64_t>(bytes)) {

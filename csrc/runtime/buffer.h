@@ -19,7 +19,7 @@ class MemorySpace;
 // The memory and its readiness, shared by the Buffer, by executions in flight and by external references.
 struct Storage {
   AllocationRef allocation;
-  EventRef defined;                // set when the contents are there (or with the error of what should have made them)
+  EventRef defined;  // set when the contents are there (or with the error of what should have made them)
   std::function<void()> on_release;  // e.g. tells the host that its zero-copy array is no longer used
   ~Storage();
 };

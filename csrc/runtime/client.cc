@@ -31,9 +31,12 @@ bool IsDense(std::span<const int64_t> dims, std::span<const int64_t> strides, st
 
 const char* MemorySpace::kind_name() const {
   switch (kind_) {
-    case MemoryKind::kDevice: return "device";
-    case MemoryKind::kPinnedHost: return "pinned_host";
-    case MemoryKind::kUnpinnedHost: return "unpinned_host";
+    case MemoryKind::kDevice:
+      return "device";
+    case MemoryKind::kPinnedHost:
+      return "pinned_host";
+    case MemoryKind::kUnpinnedHost:
+      return "unpinned_host";
   }
   return "";
 }

@@ -26,7 +26,8 @@ struct Python {
   int (*run)(const char*, void*) = Find<int (*)(const char*, void*)>("PyRun_SimpleStringFlags");
 
   bool usable() const {
-    return is_initialized != nullptr && ensure != nullptr && release != nullptr && run != nullptr && is_initialized() != 0;
+    return is_initialized != nullptr && ensure != nullptr && release != nullptr && run != nullptr &&
+           is_initialized() != 0;
   }
 
  private:

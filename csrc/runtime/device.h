@@ -16,11 +16,11 @@
 namespace pjrt_metal {
 
 struct DeviceInfo {
-  std::string kind;              // what jax shows as device_kind: "Apple M2 Pro", "software Metal (AMD EPYC)"
-  std::string target;            // the compiler's Target, see mlir_lowering/targets.py: "software:threads=2,vector_bytes=64"
-  std::string platform_version;  // device implementation and its version, part of the compilation cache's key
-  uint64_t memory_bytes = 0;     // memory this process may plan to use
-  uint64_t max_buffer_bytes = 0; // largest single allocation
+  std::string kind;    // what jax shows as device_kind: "Apple M2 Pro", "software Metal (AMD EPYC)"
+  std::string target;  // the compiler's Target, see mlir_lowering/targets.py: "software:threads=2,vector_bytes=64"
+  std::string platform_version;   // device implementation and its version, part of the compilation cache's key
+  uint64_t memory_bytes = 0;      // memory this process may plan to use
+  uint64_t max_buffer_bytes = 0;  // largest single allocation
 };
 
 // Unified memory: `data` is addressable by the host for the allocation's whole life, on both devices.
@@ -42,23 +42,23 @@ using AllocationRef = std::shared_ptr<Allocation>;
 // Where a kernel parameter comes from. The order is the order of the kernel function's parameters; a
 // parameter of a buffer kind takes the next [[buffer(i)]] index.
 enum class ParamKind : uint8_t {
-  kInput = 0,              // device const T*
-  kOutput = 1,             // device T*
-  kArgs = 2,               // constant T& or constant T*: bytes given with the launch
-  kThreadPositionInGrid = 3,             // uint3 (always three components)
-  kThreadgroupPositionInGrid = 4,        // uint3
-  kThreadPositionInThreadgroup = 5,      // uint3
-  kThreadIndexInSimdgroup = 6,           // uint
-  kSimdgroupIndexInThreadgroup = 7,      // uint
-  kThreadsPerThreadgroup = 8,            // uint3
-  kThreadgroupsPerGrid = 9,              // uint3
+  kInput = 0,                        // device const T*
+  kOutput = 1,                       // device T*
+  kArgs = 2,                         // constant T& or constant T*: bytes given with the launch
+  kThreadPositionInGrid = 3,         // uint3 (always three components)
+  kThreadgroupPositionInGrid = 4,    // uint3
+  kThreadPositionInThreadgroup = 5,  // uint3
+  kThreadIndexInSimdgroup = 6,       // uint
+  kSimdgroupIndexInThreadgroup = 7,  // uint
+  kThreadsPerThreadgroup = 8,        // uint3
+  kThreadgroupsPerGrid = 9,          // uint3
 };
 
 struct KernelSource {
-  std::string name;               // the kernel function's name, unique by content: "k_<hash>"
-  std::string source;             // MSL that follows the Program's preamble; defines exactly that function
+  std::string name;    // the kernel function's name, unique by content: "k_<hash>"
+  std::string source;  // MSL that follows the Program's preamble; defines exactly that function
   std::vector<ParamKind> params;
-  bool on_host = false;           // needs what Metal lacks (double): runs as a host step on either device
+  bool on_host = false;  // needs what Metal lacks (double): runs as a host step on either device
 };
 
 // A compiled kernel, ready to dispatch.
@@ -74,8 +74,8 @@ struct Binding {
 };
 
 struct Grid {
-  uint32_t threads[3];         // threads in the grid, all three at least 1
-  uint32_t per_threadgroup[3]; // threads in a threadgroup; {0,0,0} lets the device choose (no threadgroup memory used)
+  uint32_t threads[3];          // threads in the grid, all three at least 1
+  uint32_t per_threadgroup[3];  // threads in a threadgroup; {0,0,0} lets the device choose (no threadgroup memory used)
 };
 
 // Receives one submission's commands in order. Not thread-safe. Commands see the effects of earlier ones.
@@ -83,8 +83,8 @@ class Encoder {
  public:
   virtual ~Encoder() = default;
   // `buffers` in the order of the pipeline's kInput/kOutput parameters; `args` the bytes of kArgs, if any.
-  virtual void Dispatch(const Pipeline& pipeline, std::span<const Binding> buffers,
-                        std::span<const std::byte> args, const Grid& grid) = 0;
+  virtual void Dispatch(const Pipeline& pipeline, std::span<const Binding> buffers, std::span<const std::byte> args,
+                        const Grid& grid) = 0;
   virtual void Copy(Binding source, Binding destination, size_t bytes) = 0;
   // Everything encoded so far has completed and is visible to the host when this returns.
   virtual void Sync() = 0;
@@ -104,8 +104,7 @@ class Device {
   // Compiles the kernels (in parallel where that pays, using the device's caches), each preceded by
   // `preamble`, which several kernels of one compilation unit share; same order as given.
   // Throws with the compiler's own message, the command to repeat it and the source's path or text.
-  virtual std::vector<PipelineRef> Compile(const std::string& preamble,
-                                           std::span<const KernelSource> kernels) = 0;
+  virtual std::vector<PipelineRef> Compile(const std::string& preamble, std::span<const KernelSource> kernels) = 0;
   virtual std::unique_ptr<Encoder> NewEncoder() = 0;
   // True if dispatching runs the work on the calling thread (so a submission should leave the caller's thread).
   virtual bool runs_on_caller() const = 0;

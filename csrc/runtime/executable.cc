@@ -112,21 +112,25 @@ class Execution {
       size_t offset = slot.offset;
       Allocation* memory = nullptr;
       switch (slot.kind) {
-        case SlotKind::kParameter: memory = parameters[slot.index].get(); break;
-        case SlotKind::kOutput: memory = outputs[slot.index].get(); break;
+        case SlotKind::kParameter:
+          memory = parameters[slot.index].get();
+          break;
+        case SlotKind::kOutput:
+          memory = outputs[slot.index].get();
+          break;
         case SlotKind::kConstant:
           memory = loaded_.constants_.get();
           offset += loaded_.constant_offsets_[slot.index];
           break;
-        case SlotKind::kArena: memory = arena.get(); break;
+        case SlotKind::kArena:
+          memory = arena.get();
+          break;
       }
       bindings_.push_back({memory == nullptr ? nullptr : memory->device_allocation(), offset});
     }
   }
 
-  const std::byte* Host(uint32_t slot) const {
-    return bindings_[slot].allocation->data() + bindings_[slot].offset;
-  }
+  const std::byte* Host(uint32_t slot) const { return bindings_[slot].allocation->data() + bindings_[slot].offset; }
 
   void RunSequence(const Sequence& sequence) {
     for (const Step& step : sequence) RunStep(step);
@@ -313,8 +317,12 @@ LoadedProgram::Result LoadedProgram::Execute(std::span<Buffer* const> arguments,
     const auto layout = arguments[i]->minor_to_major();
     if (!std::ranges::equal(layout, wanted.minor_to_major)) {
       AllocationRef copy = device_->allocator().Allocate(arguments[i]->bytes(), "argument in another layout");
-      execution->relayouts.push_back({wanted.dtype, wanted.dims, {layout.begin(), layout.end()}, wanted.minor_to_major,
-                                      storage->allocation, copy});
+      execution->relayouts.push_back({wanted.dtype,
+                                      wanted.dims,
+                                      {layout.begin(), layout.end()},
+                                      wanted.minor_to_major,
+                                      storage->allocation,
+                                      copy});
       execution->parameters.push_back(std::move(copy));
     } else {
       execution->parameters.push_back(storage->allocation);

@@ -18,8 +18,7 @@ struct Registry {
 };
 
 Registry& TheRegistry() {
-  static Registry* const registry =
-      new Registry;  // never destroyed: handlers may be called at exit
+  static Registry* const registry = new Registry;  // never destroyed: handlers may be called at exit
   return *registry;
 }
 
@@ -38,8 +37,7 @@ void RegisterFfiHandler(std::string_view target, std::string_view platform, void
   const auto [entry, added] = registry.handlers.emplace(Key(target, platform), handler);
   if (!added && entry->second != handler) {
     throw Error(Code::kAlreadyExists, "FFI target '" + std::string(target) +
-                                          "' already has another handler on platform '" +
-                                          std::string(platform) + "'");
+                                          "' already has another handler on platform '" + std::string(platform) + "'");
   }
 }
 
@@ -56,8 +54,8 @@ int64_t RegisterFfiType(std::string_view name, int64_t id) {
   const auto entry = registry.types.find(name);
   if (entry != registry.types.end()) {
     if (id != 0 && id != entry->second) {
-      throw Error(Code::kAlreadyExists, "FFI type '" + std::string(name) + "' already has the id " +
-                                            std::to_string(entry->second));
+      throw Error(Code::kAlreadyExists,
+                  "FFI type '" + std::string(name) + "' already has the id " + std::to_string(entry->second));
     }
     return entry->second;
   }

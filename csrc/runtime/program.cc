@@ -327,7 +327,8 @@ class Parser {
     uint64_t threads = 1;
     for (uint32_t& n : step.grid.threads) {
       n = in_.Number<uint32_t>();
-      if (n == 0 || __builtin_mul_overflow(threads, uint64_t{n}, &threads)) in_.Fail("a launch's grid is empty or too large");
+      if (n == 0 || __builtin_mul_overflow(threads, uint64_t{n}, &threads))
+        in_.Fail("a launch's grid is empty or too large");
     }
     uint32_t zeros = 0;
     uint64_t group = 1;
@@ -341,8 +342,8 @@ class Parser {
 
   Reader in_;
   std::shared_ptr<Program> program_ = std::make_shared<Program>();
-  std::vector<size_t> buffers_;     // of each kernel
-  std::vector<bool> takes_args_;    // of each kernel
+  std::vector<size_t> buffers_;   // of each kernel
+  std::vector<bool> takes_args_;  // of each kernel
 };
 
 }  // namespace

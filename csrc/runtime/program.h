@@ -51,11 +51,11 @@ struct Step {
   // kWhile: {condition, body}; the condition sequence writes the one-byte predicate slot. kCase: branches,
   // chosen by an i32 slot (out of range: the last) or a one-byte pred slot (true: branch 0).
   std::vector<Sequence> bodies;
-  int64_t trip_count = -1;      // kWhile: known number of iterations, or -1
+  int64_t trip_count = -1;  // kWhile: known number of iterations, or -1
   // kHostCall: an XLA FFI handler by name; slots are operands then results; attributes are serialized
   std::string target;
   std::vector<std::byte> attributes;
-  uint32_t operands = 0;        // how many of `slots` are operands
+  uint32_t operands = 0;  // how many of `slots` are operands
 };
 
 struct CostAnalysis {
@@ -76,7 +76,7 @@ struct Program {
   Sequence body;
   CostAnalysis cost;
   uint32_t num_replicas = 1, num_partitions = 1;
-  std::string text;         // the optimized program, for people
+  std::string text;  // the optimized program, for people
 };
 
 // Throws InvalidArgument naming what is wrong and where (byte offset, step or slot number).

@@ -12,23 +12,22 @@
 namespace pjrt_metal::software {
 namespace {
 
-constexpr const char* kFlags[] = {
-    "-std=c++17", "-O3",
+constexpr const char* kFlags[] = {"-std=c++17", "-O3",
 #if defined(__x86_64__)
-    // Registers as wide as the target's vector_bytes says: by default compilers use half of
-    // AVX-512.
-    "-march=native", "-mprefer-vector-width=512",
+                                  // Registers as wide as the target's vector_bytes says: by default compilers use half
+                                  // of AVX-512.
+                                  "-march=native", "-mprefer-vector-width=512",
 #else
-    "-mcpu=native",
+                                  "-mcpu=native",
 #endif
-    // Metal's arithmetic: multiply-add may fuse, integers wrap, char has a sign, nothing traps; no
-    // reassociation.
-    "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fwrapv", "-fsigned-char",
-    "-fno-strict-aliasing", "-fopenmp-simd",
-    // [[buffer(0)]] and its like are attributes that no C++ compiler knows; the suffixes h and bf
-    // of literals are reserved, which clang takes for an error.
-    "-w", "-Wno-attributes", "-Wno-reserved-user-defined-literal", "-shared", "-g0", "-fPIC",
-    "-fvisibility=hidden"};
+                                  // Metal's arithmetic: multiply-add may fuse, integers wrap, char has a sign, nothing
+                                  // traps; no reassociation.
+                                  "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math",
+                                  "-fsigned-char", "-fno-strict-aliasing", "-fopenmp-simd",
+                                  // [[buffer(0)]] and its like are attributes that no C++ compiler knows; the suffixes
+                                  // h and bf of literals are reserved, which clang takes for an error.
+                                  "-w", "-Wno-attributes", "-Wno-reserved-user-defined-literal", "-shared", "-g0",
+                                  "-fPIC", "-fvisibility=hidden"};
 
 constexpr int kMessageLines = 30;
 
@@ -71,9 +70,8 @@ std::vector<std::string> FindCompiler(const std::string& wanted) {
     std::vector<std::string> words = Words(wanted);
     const std::string found = words.empty() ? "" : FindProgram(words[0]);
     if (found.empty()) {
-      throw FailedPrecondition(
-          "PJRT_METAL_CXX=" + wanted +
-          ": there is no such program; set it to a C++ compiler (clang++ or g++)");
+      throw FailedPrecondition("PJRT_METAL_CXX=" + wanted +
+                               ": there is no such program; set it to a C++ compiler (clang++ or g++)");
     }
     words[0] = found;
     return words;
@@ -94,17 +92,16 @@ std::vector<std::string> FindCompiler(const std::string& wanted) {
       "to a compiler's path.");
 }
 
-void CompileLibrary(const std::vector<std::string>& compiler, const std::string& include,
-                    const std::string& source, const std::string& output) {
+void CompileLibrary(const std::vector<std::string>& compiler, const std::string& include, const std::string& source,
+                    const std::string& output) {
   std::vector<std::string> command = compiler;
   command.insert(command.end(), std::begin(kFlags), std::end(kFlags));
-  for (const std::string& word : {"-I" + include, std::string("-o"), output, source})
-    command.push_back(word);
+  for (const std::string& word : {"-I" + include, std::string("-o"), output, source}) command.push_back(word);
   const std::string log = output + ".log";
   const ProcessResult result = RunProcess(command, log);
   if (result.start_error != 0) {
-    throw FailedPrecondition("the C++ compiler " + compiler[0] + " could not be started: " +
-                             result.outcome + "; set PJRT_METAL_CXX to another one");
+    throw FailedPrecondition("the C++ compiler " + compiler[0] + " could not be started: " + result.outcome +
+                             "; set PJRT_METAL_CXX to another one");
   }
   if (result.succeeded && access(output.c_str(), R_OK) == 0) return;
   throw Internal("compiling kernels for software Metal failed (" + result.outcome + "):\n" +

@@ -32,12 +32,10 @@ static_assert(sizeof(Trailer) == 56);
 std::string Seal(std::string image, std::span<const Digest> keys) {
   Trailer trailer{image.size(), keys.size(), {}, {}};
   std::memcpy(trailer.magic, kMagic, sizeof kMagic);
-  for (const Digest& key : keys)
-    image.append(reinterpret_cast<const char*>(key.data()), key.size());
+  for (const Digest& key : keys) image.append(reinterpret_cast<const char*>(key.data()), key.size());
   image.append(reinterpret_cast<const char*>(&trailer), offsetof(Trailer, hash));
   trailer.hash = Hasher().Add(image).Finish();
-  image.append(reinterpret_cast<const char*>(&trailer.hash),
-               sizeof trailer - offsetof(Trailer, hash));
+  image.append(reinterpret_cast<const char*>(&trailer.hash), sizeof trailer - offsetof(Trailer, hash));
   return image;
 }
 
@@ -62,9 +60,7 @@ std::optional<std::set<Digest>> Unseal(std::string_view file) {
   return keys;
 }
 
-std::string EntryPath(const std::string& folder, const Digest& key) {
-  return folder + '/' + Hex(key) + ".so";
-}
+std::string EntryPath(const std::string& folder, const Digest& key) { return folder + '/' + Hex(key) + ".so"; }
 
 // Creates the folder and what it is in, for this user alone.
 void MakeFolders(const std::filesystem::path& folder) {
@@ -120,8 +116,7 @@ std::map<Digest, std::string> DiskCache::Find(std::span<const Digest> keys) {
 void DiskCache::Add(const std::string& path, std::span<const Digest> keys) {
   if (!Open()) return;
   static std::atomic<uint64_t> number = 0;
-  const std::string temporary =
-      folder_ + "/new." + std::to_string(getpid()) + "." + std::to_string(number++);
+  const std::string temporary = folder_ + "/new." + std::to_string(getpid()) + "." + std::to_string(number++);
   const std::string link_name = temporary + ".link";
   std::optional<std::string> image = ReadFile(path);
   int error = image ? 0 : EIO;
@@ -134,8 +129,7 @@ void DiskCache::Add(const std::string& path, std::span<const Digest> keys) {
     if (error != 0) break;
     // Where the file system has no links, a copy.
     if (link(temporary.c_str(), link_name.c_str()) != 0) error = WriteFile(link_name, sealed);
-    if (error == 0 && rename(link_name.c_str(), EntryPath(folder_, key).c_str()) != 0)
-      error = errno;
+    if (error == 0 && rename(link_name.c_str(), EntryPath(folder_, key).c_str()) != 0) error = errno;
   }
   unlink(link_name.c_str());
   unlink(temporary.c_str());
@@ -148,8 +142,7 @@ std::string CacheFolder() {
 #ifdef __APPLE__
   return home.empty() ? "" : home + "/Library/Caches/pjrt-metal";
 #else
-  if (const std::string caches = environment::XdgCacheHome(); !caches.empty())
-    return caches + "/pjrt-metal";
+  if (const std::string caches = environment::XdgCacheHome(); !caches.empty()) return caches + "/pjrt-metal";
   return home.empty() ? "" : home + "/.cache/pjrt-metal";
 #endif
 }

@@ -71,8 +71,7 @@ TemporaryFolder::TemporaryFolder(const std::function<int(const std::string&)>& f
     }
     reasons += "\n  " + parent + ": " + std::strerror(error);
   }
-  throw ResourceExhausted(
-      "no folder for temporary files; set TMPDIR to one with free space. Tried:" + reasons);
+  throw ResourceExhausted("no folder for temporary files; set TMPDIR to one with free space. Tried:" + reasons);
 }
 
 TemporaryFolder::~TemporaryFolder() {

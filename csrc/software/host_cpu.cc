@@ -34,11 +34,10 @@ uint32_t UsableCores() {
 }
 
 uint64_t MemoryBytes() {
-  uint64_t bytes = static_cast<uint64_t>(std::max(sysconf(_SC_PHYS_PAGES), 0L)) *
-                   static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  uint64_t bytes =
+      static_cast<uint64_t>(std::max(sysconf(_SC_PHYS_PAGES), 0L)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   // Control groups, version 2 and 1. No limit is the word "max", or a number beyond any memory.
-  for (const char* path :
-       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
     uint64_t limit = 0;
     if (std::ifstream(path) >> limit && limit > 0) bytes = std::min(bytes, limit);
   }
@@ -68,8 +67,8 @@ void DescribeModel(HostCpu& host) {
     const std::string key = line.substr(0, line.find_last_not_of(" \t", colon - 1) + 1);
     const std::string value = line.substr(std::min(colon + 2, line.size()));
     if (key == "model name") host.name = value;
-    for (const char* wanted : {"vendor_id", "cpu family", "model", "model name", "flags",
-                               "CPU implementer", "CPU part", "Features"}) {
+    for (const char* wanted :
+         {"vendor_id", "cpu family", "model", "model name", "flags", "CPU implementer", "CPU part", "Features"}) {
       if (key == wanted) host.features += key + "=" + value + "\n";
     }
   }

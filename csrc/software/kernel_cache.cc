@@ -30,8 +30,7 @@ constexpr size_t kUnitsPerThread = 4;
 class Stopwatch {
  public:
   double Milliseconds() const {
-    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start_)
-        .count();
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start_).count();
   }
 
  private:
@@ -54,12 +53,10 @@ std::string Environment(const std::string& host, const std::string& cxx) {
 std::vector<std::vector<size_t>> Batches(const std::vector<size_t>& sizes, uint32_t threads) {
   size_t total = 0;
   for (const size_t size : sizes) total += size;
-  const size_t count =
-      std::min(sizes.size(), std::clamp<size_t>(total / kUnitBytes, 1, threads * kUnitsPerThread));
+  const size_t count = std::min(sizes.size(), std::clamp<size_t>(total / kUnitBytes, 1, threads * kUnitsPerThread));
   std::vector<size_t> order(sizes.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return sizes[a] > sizes[b]; });
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return sizes[a] > sizes[b]; });
   std::vector<std::vector<size_t>> batches(count);
   std::set<std::pair<size_t, size_t>> loads;  // bytes, batch
   for (size_t i = 0; i < count; ++i) loads.emplace(0, i);
@@ -109,13 +106,9 @@ void ParallelFor(size_t count, uint32_t threads, Work work) {
 }  // namespace
 
 KernelCache::KernelCache(std::string host, uint32_t threads)
-    : cxx_(environment::Cxx()),
-      environment_(Environment(host, cxx_)),
-      threads_(threads),
-      disk_(CacheFolder()) {}
+    : cxx_(environment::Cxx()), environment_(Environment(host, cxx_)), threads_(threads), disk_(CacheFolder()) {}
 
-std::vector<KernelFunction> KernelCache::Get(const std::string& preamble,
-                                             std::span<const KernelSource> kernels) {
+std::vector<KernelFunction> KernelCache::Get(const std::string& preamble, std::span<const KernelSource> kernels) {
   const std::string shared = Hex(Hasher().AddField(environment_).AddField(preamble).Finish());
   std::vector<Wanted> wanted;
   std::vector<Digest> keys;
@@ -142,8 +135,7 @@ std::vector<KernelFunction> KernelCache::Get(const std::string& preamble,
   std::vector<Wanted> missing;
   std::set<Digest> seen;
   for (size_t i = 0; i < wanted.size(); ++i) {
-    if (functions[i] == nullptr && seen.insert(keys[i]).second)
-      missing.push_back(std::move(wanted[i]));
+    if (functions[i] == nullptr && seen.insert(keys[i]).second) missing.push_back(std::move(wanted[i]));
   }
   LoadFromDisk(missing);
   if (!missing.empty()) Compile(preamble, std::move(missing));
@@ -172,8 +164,7 @@ void KernelCache::LoadFromDisk(std::vector<Wanted>& missing) {
     const auto found = libraries.find(kernel.key);
     return found != libraries.end() && LoadFrom(found->second, kernel);
   });
-  if (loaded > 0)
-    LogPhase("software: disk cache", stopwatch.Milliseconds(), Plural(loaded, "kernel"));
+  if (loaded > 0) LogPhase("software: disk cache", stopwatch.Milliseconds(), Plural(loaded, "kernel"));
 }
 
 void KernelCache::Compile(const std::string& preamble, std::vector<Wanted> missing) {
@@ -182,9 +173,7 @@ void KernelCache::Compile(const std::string& preamble, std::vector<Wanted> missi
   std::vector<size_t> sizes;
   for (const Wanted& kernel : missing) sizes.push_back(kernel.text.size());
   const std::vector<std::vector<size_t>> batches = Batches(sizes, threads_);
-  const auto unit = [](const std::string& folder, size_t i) {
-    return folder + "/unit" + std::to_string(i);
-  };
+  const auto unit = [](const std::string& folder, size_t i) { return folder + "/unit" + std::to_string(i); };
 
   TemporaryFolder folder([&](const std::string& path) {
     int error = WriteHeaders(path + "/include");
@@ -217,14 +206,12 @@ void KernelCache::Compile(const std::string& preamble, std::vector<Wanted> missi
       // A folder for temporary files that code may not be run from: the cache may be elsewhere.
       const auto cached = disk_.Find({&missing[kernel].key, 1});
       if (!cached.empty() && LoadFrom(cached.begin()->second, missing[kernel])) continue;
-      throw FailedPrecondition(
-          "the kernels compiled for software Metal could not be loaded: " + message +
-          "; set TMPDIR or PJRT_METAL_CACHE_DIR to a folder that programs may be loaded from");
+      throw FailedPrecondition("the kernels compiled for software Metal could not be loaded: " + message +
+                               "; set TMPDIR or PJRT_METAL_CACHE_DIR to a folder that programs may be loaded from");
     }
   }
   LogPhase("software: compile", stopwatch.Milliseconds(),
-           Plural(missing.size(), "kernel") + " in " + Plural(batches.size(), "unit") + " with " +
-               compiler[0]);
+           Plural(missing.size(), "kernel") + " in " + Plural(batches.size(), "unit") + " with " + compiler[0]);
 }
 
 }  // namespace pjrt_metal::software

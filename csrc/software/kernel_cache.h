@@ -19,8 +19,7 @@ class KernelCache {
   KernelCache(std::string host, uint32_t threads);
 
   // Thread-safe. Throws as Device::Compile.
-  std::vector<KernelFunction> Get(const std::string& preamble,
-                                  std::span<const KernelSource> kernels);
+  std::vector<KernelFunction> Get(const std::string& preamble, std::span<const KernelSource> kernels);
 
  private:
   struct Wanted {

@@ -48,17 +48,13 @@ std::string Argument(ParamKind kind, size_t& buffers) {
     case ParamKind::kThreadgroupsPerGrid:
       return "threads";
   }
-  throw InvalidArgument("kernel parameter kind " + std::to_string(static_cast<int>(kind)) +
-                        " is unknown");
+  throw InvalidArgument("kernel parameter kind " + std::to_string(static_cast<int>(kind)) + " is unknown");
 }
 
 bool IsIdentifier(const std::string& name) {
-  const auto letter = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-  };
-  return !name.empty() && letter(name[0]) && std::all_of(name.begin(), name.end(), [&](char c) {
-    return letter(c) || (c >= '0' && c <= '9');
-  });
+  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
+  return !name.empty() && letter(name[0]) &&
+         std::all_of(name.begin(), name.end(), [&](char c) { return letter(c) || (c >= '0' && c <= '9'); });
 }
 
 }  // namespace
@@ -68,8 +64,7 @@ std::string_view UnitPrologue() { return kPrologue; }
 std::string RunSymbol(const KernelSource& kernel) { return kernel.name + "_run"; }
 
 std::string KernelText(const KernelSource& kernel) {
-  if (!IsIdentifier(kernel.name))
-    throw InvalidArgument("kernel name \"" + kernel.name + "\" is no identifier");
+  if (!IsIdentifier(kernel.name)) throw InvalidArgument("kernel name \"" + kernel.name + "\" is no identifier");
   std::string arguments, declarations;
   size_t buffers = 0;
   for (const ParamKind kind : kernel.params) {
@@ -81,8 +76,7 @@ std::string KernelText(const KernelSource& kernel) {
     const std::string number = std::to_string(i);
     declarations += "  const software::Pointer buffer" + number + "{buffers[" + number + "]};\n";
   }
-  return kernel.source + "\nextern \"C\" __attribute__((visibility(\"default\"))) void " +
-         RunSymbol(kernel) +
+  return kernel.source + "\nextern \"C\" __attribute__((visibility(\"default\"))) void " + RunSymbol(kernel) +
          "(\n    void* const* buffers, const void* args, const uint* grid, const uint* row,"
          " uint begin, uint end) {\n" +
          declarations +

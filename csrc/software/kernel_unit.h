@@ -12,8 +12,8 @@ namespace pjrt_metal::software {
 // Runs the threads (begin..end, row[0], row[1]) of a grid. One row only: with a loop over all three
 // dimensions in every kernel, g++ 12 took a third longer over small kernels. `buffers` in the order
 // of the kernel's kInput and kOutput parameters; `args` aligned for any scalar or vector type.
-using KernelFunction = void (*)(void* const* buffers, const void* args, const uint32_t* grid,
-                                const uint32_t* row, uint32_t begin, uint32_t end);
+using KernelFunction = void (*)(void* const* buffers, const void* args, const uint32_t* grid, const uint32_t* row,
+                                uint32_t begin, uint32_t end);
 
 // What a unit starts with, before the Program's preamble.
 std::string_view UnitPrologue();

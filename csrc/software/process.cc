@@ -39,8 +39,7 @@ ProcessResult RunProcess(const std::vector<std::string>& command, const std::str
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
   posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, output.c_str(),
-                                   O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   posix_spawn_file_actions_adddup2(&files, STDOUT_FILENO, STDERR_FILENO);
   // Python ignores SIGPIPE, and threads of ours may block signals: neither is for the child.
   posix_spawnattr_t attributes;
@@ -84,8 +83,7 @@ ProcessResult RunProcess(const std::vector<std::string>& command, const std::str
 }
 
 std::string ShellText(const std::vector<std::string>& command) {
-  constexpr const char* kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+./,:@%";
+  constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+./,:@%";
   std::string text;
   for (const std::string& word : command) {
     if (!text.empty()) text += ' ';

@@ -59,10 +59,8 @@ void RunThreads(const Launch& launch, uint64_t begin, uint64_t end) {
   uint64_t number = begin / width, x = begin % width;
   while (begin < end) {
     const uint64_t stop = std::min(width, x + (end - begin));
-    const uint32_t row[] = {static_cast<uint32_t>(number % height),
-                            static_cast<uint32_t>(number / height)};
-    launch.run(launch.buffers, launch.args, launch.threads, row, static_cast<uint32_t>(x),
-               static_cast<uint32_t>(stop));
+    const uint32_t row[] = {static_cast<uint32_t>(number % height), static_cast<uint32_t>(number / height)};
+    launch.run(launch.buffers, launch.args, launch.threads, row, static_cast<uint32_t>(x), static_cast<uint32_t>(stop));
     begin += stop - x;
     x = 0;
     ++number;
@@ -87,10 +85,9 @@ std::byte* Resolve(const Binding& binding, size_t bytes, const char* user) {
 uint64_t CountThreads(const SoftwarePipeline& pipeline, const Grid& grid) {
   for (const uint32_t size : grid.per_threadgroup) {
     if (size > 1) {
-      throw Unimplemented(
-          pipeline.name +
-          ": wants threadgroups; the software device runs kernels whose threads share nothing (one "
-          "thread a threadgroup)");
+      throw Unimplemented(pipeline.name +
+                          ": wants threadgroups; the software device runs kernels whose threads share nothing (one "
+                          "thread a threadgroup)");
     }
   }
   uint64_t count = 1;
@@ -108,19 +105,17 @@ class SoftwareEncoder : public Encoder {
  public:
   explicit SoftwareEncoder(ThreadPool& pool) : pool_(pool) {}
 
-  void Dispatch(const Pipeline& abstract_pipeline, std::span<const Binding> buffers,
-                std::span<const std::byte> args, const Grid& grid) override {
+  void Dispatch(const Pipeline& abstract_pipeline, std::span<const Binding> buffers, std::span<const std::byte> args,
+                const Grid& grid) override {
     const auto& pipeline = static_cast<const SoftwarePipeline&>(abstract_pipeline);
     if (buffers.size() != pipeline.buffers || args.empty() == pipeline.takes_args) {
-      throw Internal(pipeline.name + ": launched with " + std::to_string(buffers.size()) +
-                     " buffers and " + std::to_string(args.size()) +
-                     " bytes of arguments; it takes " + std::to_string(pipeline.buffers) +
+      throw Internal(pipeline.name + ": launched with " + std::to_string(buffers.size()) + " buffers and " +
+                     std::to_string(args.size()) + " bytes of arguments; it takes " + std::to_string(pipeline.buffers) +
                      " buffers and " + (pipeline.takes_args ? "some" : "no") + " arguments");
     }
     const uint64_t count = CountThreads(pipeline, grid);
     addresses_.resize(buffers.size());
-    for (size_t i = 0; i < buffers.size(); ++i)
-      addresses_[i] = Resolve(buffers[i], 0, pipeline.name.c_str());
+    for (size_t i = 0; i < buffers.size(); ++i) addresses_[i] = Resolve(buffers[i], 0, pipeline.name.c_str());
     const std::byte* args_data = args.data();
     if (reinterpret_cast<uintptr_t>(args_data) % kArgsAlignment != 0) {
       args_.resize((args.size() + kArgsAlignment - 1) / kArgsAlignment);
@@ -151,8 +146,7 @@ class SoftwareEncoder : public Encoder {
       RunThreads(launch, 0, count);
       return;
     }
-    const double expected =
-        static_cast<double>(count) * pipeline.thread_nanoseconds.load(std::memory_order_relaxed);
+    const double expected = static_cast<double>(count) * pipeline.thread_nanoseconds.load(std::memory_order_relaxed);
     const auto start = std::chrono::steady_clock::now();
     double share = 1;
     if (expected > 0 && expected < kSharedFromNanoseconds) {
@@ -175,11 +169,10 @@ class SoftwareEncoder : public Encoder {
 class SoftwareDevice : public Device {
  public:
   explicit SoftwareDevice(const HostCpu& host)
-      : pool_(environment::Threads().value_or(host.cores)),
-        kernels_(host.features, pool_.threads()) {
+      : pool_(environment::Threads().value_or(host.cores)), kernels_(host.features, pool_.threads()) {
     info_.kind = "software Metal (" + host.name + ")";
-    info_.target = "software:threads=" + std::to_string(pool_.threads()) +
-                   ",vector_bytes=" + std::to_string(host.vector_bytes);
+    info_.target =
+        "software:threads=" + std::to_string(pool_.threads()) + ",vector_bytes=" + std::to_string(host.vector_bytes);
     info_.platform_version = "software Metal 1, compiled C++ kernels";
     info_.memory_bytes = host.memory_bytes;
     info_.max_buffer_bytes = host.memory_bytes;
@@ -187,20 +180,16 @@ class SoftwareDevice : public Device {
 
   const DeviceInfo& info() const override { return info_; }
   bool runs_on_caller() const override { return true; }
-  std::unique_ptr<Encoder> NewEncoder() override {
-    return std::make_unique<SoftwareEncoder>(pool_);
-  }
+  std::unique_ptr<Encoder> NewEncoder() override { return std::make_unique<SoftwareEncoder>(pool_); }
 
   AllocationRef Allocate(size_t bytes) override {
     size_t alignment = kAlignment;
     if (bytes >= kPageAlignedFrom) alignment = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     if (bytes >= kHugePage) alignment = kHugePage;
     void* data = nullptr;
-    if (bytes > info_.max_buffer_bytes ||
-        posix_memalign(&data, alignment, std::max<size_t>(bytes, 1)) != 0) {
+    if (bytes > info_.max_buffer_bytes || posix_memalign(&data, alignment, std::max<size_t>(bytes, 1)) != 0) {
       throw ResourceExhausted(info_.kind + ": no memory for a buffer of " + std::to_string(bytes) +
-                              " bytes (the machine has " + std::to_string(info_.memory_bytes) +
-                              ")");
+                              " bytes (the machine has " + std::to_string(info_.memory_bytes) + ")");
     }
 #ifdef __linux__
     // A hint: 2 MiB pages take fewer faults and TLB entries.
@@ -214,8 +203,7 @@ class SoftwareDevice : public Device {
     return std::make_shared<BorrowedMemory>(static_cast<std::byte*>(data), bytes);
   }
 
-  std::vector<PipelineRef> Compile(const std::string& preamble,
-                                   std::span<const KernelSource> kernels) override {
+  std::vector<PipelineRef> Compile(const std::string& preamble, std::span<const KernelSource> kernels) override {
     const std::vector<KernelFunction> functions = kernels_.Get(preamble, kernels);
     std::vector<PipelineRef> pipelines;
     for (size_t i = 0; i < kernels.size(); ++i) {

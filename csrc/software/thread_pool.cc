@@ -65,8 +65,7 @@ void ThreadPool::Start() {
   } catch (const std::system_error& error) {
     // The caller and the workers there are do all of the work.
     LogPhase("software: threads", 0,
-             std::to_string(workers_.size() + 1) + " instead of " + std::to_string(threads_) +
-                 ": " + error.what());
+             std::to_string(workers_.size() + 1) + " instead of " + std::to_string(threads_) + ": " + error.what());
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
@@ -75,8 +74,7 @@ bool ThreadPool::TakeChunk() {
   uint32_t left = left_.load(std::memory_order_relaxed);
   do {
     if (left == 0) return false;
-  } while (!left_.compare_exchange_weak(left, left - 1, std::memory_order_acquire,
-                                        std::memory_order_relaxed));
+  } while (!left_.compare_exchange_weak(left, left - 1, std::memory_order_acquire, std::memory_order_relaxed));
   const uint64_t chunk = chunks_ - left;
   // By quotient and rest: count * chunk could overflow.
   const uint64_t size = count_ / chunks_, rest = count_ % chunks_;

@@ -75,14 +75,15 @@ def layer_norm(params: Params, x: jax.Array) -> jax.Array:
 
 def max_pool(x: jax.Array, window: int, stride: int, padding: str = "VALID") -> jax.Array:
     """x: [batch, height, width, features]."""
-    return jax.lax.reduce_window(
-        x, -jnp.inf, jax.lax.max, (1, window, window, 1), (1, stride, stride, 1), padding
-    )
+    return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, window, window, 1), (1, stride, stride, 1), padding)
 
 
 def attention_init(key: jax.Array, features: int) -> Params:
     keys = jax.random.split(key, 2)
-    return {"qkv": dense_init(keys[0], features, 3 * features), "out": dense_init(keys[1], features, features)}
+    return {
+        "qkv": dense_init(keys[0], features, 3 * features),
+        "out": dense_init(keys[1], features, features),
+    }
 
 
 def attention(params: Params, x: jax.Array, heads: int, causal: bool) -> jax.Array:
@@ -101,7 +102,10 @@ def attention(params: Params, x: jax.Array, heads: int, causal: bool) -> jax.Arr
 
 def mlp_init(key: jax.Array, features: int, hidden: int) -> Params:
     keys = jax.random.split(key, 2)
-    return {"up": dense_init(keys[0], features, hidden), "down": dense_init(keys[1], hidden, features)}
+    return {
+        "up": dense_init(keys[0], features, hidden),
+        "down": dense_init(keys[1], hidden, features),
+    }
 
 
 def mlp(params: Params, x: jax.Array, approximate: bool) -> jax.Array:

@@ -46,9 +46,7 @@ def init(key: jax.Array, config: TransformerConfig) -> Params:
     return params
 
 
-def apply(
-    params: Params, tokens: jax.Array, config: TransformerConfig, key: jax.Array | None = None
-) -> jax.Array:
+def apply(params: Params, tokens: jax.Array, config: TransformerConfig, key: jax.Array | None = None) -> jax.Array:
     """Logits over the vocabulary, [batch, length, vocabulary], of tokens [batch, length]."""
     keys = [None] * (2 * config.layers)
     if key is not None:

@@ -1,11 +1,11 @@
 // StableHLO's elementwise semantics where MSL's operators differ or are undefined.
 
 // Integer division truncates; by zero it gives all ones, and the lowest value divided by -1 is itself.
-template <typename T>
+template <typename T, typename U>
 inline T pjrt_div(T a, T b) {
   const bool by_minus_one = b == T(-1) && T(-1) < T(0);
   const T divisor = (b == T(0) || by_minus_one) ? T(1) : b;
-  const T quotient = by_minus_one ? T(T(0) - a) : T(a / divisor);
+  const T quotient = by_minus_one ? T(U(0) - U(a)) : T(a / divisor);
   return b == T(0) ? T(-1) : quotient;
 }
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from mlir_lowering.emit import Emitter, Expr
 from mlir_lowering.dtypes import PRED
+from mlir_lowering.emit import Emitter, Expr
 from mlir_lowering.graph import Op
 from mlir_lowering.index import Index
 from mlir_lowering.ops.elementwise import elements

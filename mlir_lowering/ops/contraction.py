@@ -17,6 +17,7 @@ def _dot(lhs: str, rhs: str, result: str, numbers: str, inputs: Any = None) -> S
         f" %0 = stablehlo.dot_general %a, %b, {numbers} : {types}"
         f" return %0 : tensor<{result}> }}",
         inputs,
+        oracle="xla",
     )
 
 
@@ -104,16 +105,15 @@ register(
 )
 
 
-def _conv(
-    lhs: str, rhs: str, result: str, numbers: str, window: str = "", groups: str = ""
-) -> Sample:
+def _conv(lhs: str, rhs: str, result: str, numbers: str, window: str = "", groups: str = "") -> Sample:
     """`groups`: feature and batch group counts, "1, 1" if empty."""
     features, batches = (groups or "1, 1").split(", ")
     return Sample(
         f"(%x: tensor<{lhs}>, %w: tensor<{rhs}>) -> tensor<{result}> {{"
         f" %0 = stablehlo.convolution(%x, %w) dim_numbers = {numbers}, window = {{{window}}}"
         f" {{feature_group_count = {features} : i64, batch_group_count = {batches} : i64}}"
-        f" : (tensor<{lhs}>, tensor<{rhs}>) -> tensor<{result}> return %0 : tensor<{result}> }}"
+        f" : (tensor<{lhs}>, tensor<{rhs}>) -> tensor<{result}> return %0 : tensor<{result}> }}",
+        oracle="xla",
     )
 
 
@@ -137,9 +137,7 @@ register(
                 "stride = [2, 2], pad = [[1, 1], [1, 1]]",
             ),
             _conv("3x8x8x40xf32", "1x1x40x48xf32", "3x8x8x48xf32", _NHWC),
-            _conv(
-                "2x20x9x14xf32", "24x20x3x3xf32", "2x24x9x14xf32", _NCHW, "pad = [[1, 1], [1, 1]]"
-            ),
+            _conv("2x20x9x14xf32", "24x20x3x3xf32", "2x24x9x14xf32", _NCHW, "pad = [[1, 1], [1, 1]]"),
             _conv(
                 "1x4x5x6x3xf32",
                 "2x3x2x3x20xf32",
@@ -148,9 +146,7 @@ register(
             ),
             _conv("6x40xf32", "40x30xf32", "6x30xf32", "[b, f]x[i, o]->[b, f]"),
             # Negative padding, dilations, a reversed kernel.
-            _conv(
-                "2x10x10x8xf32", "3x3x8x16xf32", "2x7x9x16xf32", _NHWC, "pad = [[-1, 0], [2, -1]]"
-            ),
+            _conv("2x10x10x8xf32", "3x3x8x16xf32", "2x7x9x16xf32", _NHWC, "pad = [[-1, 0], [2, -1]]"),
             _conv("2x12x12x8xf32", "3x3x8x16xf32", "2x8x8x16xf32", _NHWC, "rhs_dilate = [2, 2]"),
             _conv(
                 "2x5x5x24xf32",

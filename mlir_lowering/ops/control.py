@@ -30,8 +30,7 @@ def _counted(trips: str) -> str:
 
 
 _STATIC = Sample(
-    "(%x: tensor<5xf32>) -> tensor<5xf32> { %t = stablehlo.constant dense<7> : tensor<i32>"
-    + _counted("%t")
+    "(%x: tensor<5xf32>) -> tensor<5xf32> { %t = stablehlo.constant dense<7> : tensor<i32>" + _counted("%t")
 )
 _DYNAMIC = Sample("(%x: tensor<5xf32>, %t: tensor<i32>) -> tensor<5xf32> {" + _counted("%t"))
 # Carried values that change places: each must keep its own memory.
@@ -48,9 +47,7 @@ _SWAP = Sample(
     " return %r#1, %r#2 : tensor<5xf32>, tensor<5xf32> }"
 )
 
-register(
-    OpDef("stablehlo.while", control="while", samples=(_STATIC, _DYNAMIC, _SWAP), atol=1e-6)
-)
+register(OpDef("stablehlo.while", control="while", samples=(_STATIC, _DYNAMIC, _SWAP), atol=1e-6))
 
 
 def _index(value: Any, dtype: Any) -> Any:

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from mlir_lowering.dtypes import F32, U32, DType
-from mlir_lowering.emit import Emitter, Expr, literal
+from mlir_lowering.emit import Emitter, Expr, literal, wrap
 from mlir_lowering.errors import unsupported
 from mlir_lowering.graph import Op
 from mlir_lowering.index import Index, constant
-from mlir_lowering.ops.elementwise import unsigned_type, wrap
+from mlir_lowering.ops.elementwise import unsigned_type
 from mlir_lowering.registry import OpDef, Sample, register
 
 
@@ -37,9 +37,7 @@ def _convert(emitter: Emitter, op: Op, index: Index) -> Expr:
     (x,) = op.operands
     emitter.use(x.dtype)
     emitter.use(op.result.dtype)
-    return emitter.let(
-        op.result.dtype, convert_code(str(emitter.load(x, index)), x.dtype, op.result.dtype)
-    )
+    return emitter.let(op.result.dtype, convert_code(str(emitter.load(x, index)), x.dtype, op.result.dtype))
 
 
 def _fold_convert(op: Op, arrays: list[np.ndarray[Any, Any]]) -> Any:
@@ -137,9 +135,7 @@ def _reduce_precision(emitter: Emitter, op: Op, index: Index) -> Expr:
     if dtype.bits > 32:
         raise unsupported(op.signature(), str(op.loc))
     bits = f"{op.attrs['exponent_bits']}, {op.attrs['mantissa_bits']}"
-    return emitter.let(
-        dtype, f"{dtype.msl}(pjrt_reduce_precision(float({emitter.load(x, index)}), {bits}))"
-    )
+    return emitter.let(dtype, f"{dtype.msl}(pjrt_reduce_precision(float({emitter.load(x, index)}), {bits}))")
 
 
 def _precision_sample(dtype: str, exponent: int, mantissa: int) -> Sample:

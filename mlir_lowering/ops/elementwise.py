@@ -1,7 +1,8 @@
 """Elementwise ops: one row an op, with its MSL expression for each kind of element.
 
-In an expression {a}, {b}, {c} are the operands' elements, {t} the result's MSL type, {u} the unsigned type of its
-width, {s} the first operand's type and {bits} its width. Rows marked `wide` compute 16-bit floats in f32.
+In an expression {a}, {b} are the operands' elements, {t} the result's MSL type, {bits} the operands' width, {u} the
+unsigned type of that width, {w} one that arithmetic is not promoted from (signed overflow is undefined in C++), {mask}
+what clears the bits above the width. Rows marked `wide` compute 16-bit floats in f32.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from mlir_lowering.dtypes import BY_NAME, F32, DType
-from mlir_lowering.emit import Emitter, Expr
+from mlir_lowering.dtypes import BY_NAME, DType
+from mlir_lowering.emit import Emitter, Expr, arithmetic_type, wrap
 from mlir_lowering.errors import unsupported
 from mlir_lowering.graph import Op
 from mlir_lowering.index import Index
@@ -60,16 +61,6 @@ def unsigned_type(dtype: DType) -> str:
     return _UNSIGNED[max(dtype.bits, 8)]
 
 
-def wrap(code: str, dtype: DType) -> str:
-    """`code` reduced to the dtype's width, for integers narrower than the type that holds them."""
-    if dtype.bits >= 8 or not dtype.is_integer:
-        return code
-    if dtype.kind == "uint":
-        return f"uchar(({code}) & {(1 << dtype.bits) - 1})"
-    spare = 8 - dtype.bits
-    return f"char(char(({code}) << {spare}) >> {spare})"
-
-
 def elements(emitter: Emitter, op: Op, index: Index) -> list[Expr]:
     """The operands' elements at `index`; scalars (a select's pred, a clamp's bounds) are read where they are."""
     shape = op.result.shape
@@ -84,14 +75,18 @@ def _element(row: Row) -> Callable[[Emitter, Op, Index], Expr]:
             raise unsupported(op.signature(), str(op.loc))
         emitter.use(first)
         names = [str(e) for e in elements(emitter, op, index)]
-        t, s = result.msl, first.msl
+        t = result.msl
         narrow = row.wide and first.is_float and first.bits < 32
         if narrow:
             names = [f"float({n})" for n in names]
-            t = s = "float"
-        fields = dict(zip("abc", names, strict=False))
+            t = "float"
         code = template.format(
-            **fields, t=t, s=s, u=unsigned_type(first), bits=first.bits
+            **dict(zip("ab", names, strict=False)),
+            t=t,
+            u=unsigned_type(first),
+            w=arithmetic_type(first),
+            bits=first.bits,
+            mask=f" & {2**first.bits - 1}" if first.bits < 8 else "",
         )
         if narrow and result.is_float:
             code = f"{result.msl}({code})"
@@ -107,7 +102,7 @@ def _fold(row: Row) -> Callable[[Op, list[np.ndarray[Any, Any]]], Any] | None:
 
     def fold(op: Op, arrays: list[np.ndarray[Any, Any]]) -> Any:
         dtype = op.operands[0].dtype
-        if dtype.kind not in row.code or dtype.bits < 8 and dtype.is_integer:
+        if dtype.kind not in row.code or (dtype.bits < 8 and dtype.is_integer):
             return None
         return compute(*arrays)
 
@@ -183,8 +178,8 @@ def _arithmetic(operator: str, pred: str) -> dict[str, str]:
     """Signed overflow is undefined in C++: integers are computed unsigned."""
     return {
         "float": f"{{a}} {operator} {{b}}",
-        "int": f"{{t}}({{u}}({{a}}) {operator} {{u}}({{b}}))",
-        "uint": f"{{t}}({{a}} {operator} {{b}})",
+        "int": f"{{t}}({{w}}({{a}}) {operator} {{w}}({{b}}))",
+        "uint": f"{{t}}({{w}}({{a}}) {operator} {{w}}({{b}}))",
         "pred": pred,
     }
 
@@ -195,7 +190,11 @@ def _bitwise(operator: str) -> dict[str, str]:
 
 
 ROWS = (
-    Row("stablehlo.abs", {"float": "fabs({a})", "int": "{t}({a} < {t}(0) ? {t}({u}(0) - {u}({a})) : {a})"}, wide=True),
+    Row(
+        "stablehlo.abs",
+        {"float": "fabs({a})", "int": "{t}({a} < {t}(0) ? {t}({w}(0) - {w}({a})) : {a})"},
+        wide=True,
+    ),
     Row("stablehlo.add", _arithmetic("+", "bool({a} | {b})"), 2, fold=np.add),
     Row("stablehlo.and", _bitwise("&"), 2, fold=np.bitwise_and),
     Row("stablehlo.atan2", _floats("atan2({a}, {b})"), 2, wide=True, cost=20),
@@ -204,9 +203,15 @@ ROWS = (
     Row("stablehlo.cosine", _floats("cos({a})"), wide=True, cost=15, low=-50, high=50),
     Row(
         "stablehlo.count_leading_zeros",
-        {"int": "{t}(clz({u}({a})) - ({bits} < 8 ? 8 - {bits} : 0))", "uint": "clz({a})"},
+        {"int": "{t}(clz({u}({u}({a}){mask})) - ({bits} < 8 ? 8 - {bits} : 0))", "uint": "clz({a})"},
     ),
-    Row("stablehlo.divide", {"float": "{a} / {b}", "int": "pjrt_div<{t}>({a}, {b})", "uint": "pjrt_div<{t}>({a}, {b})"}, 2, cost=4, divides=True),
+    Row(
+        "stablehlo.divide",
+        {"float": "{a} / {b}", "int": "pjrt_div<{t}, {u}>({a}, {b})", "uint": "pjrt_div<{t}, {u}>({a}, {b})"},
+        2,
+        cost=4,
+        divides=True,
+    ),
     Row("stablehlo.exponential", _floats("exp({a})"), wide=True, cost=10, low=-30, high=30),
     Row("stablehlo.exponential_minus_one", _floats("pjrt_expm1({a})"), wide=True, cost=12),
     Row("stablehlo.floor", _floats("floor({a})"), wide=True),
@@ -214,32 +219,87 @@ ROWS = (
     Row("stablehlo.log", _floats("log({a})"), wide=True, cost=10, low=0.01, high=50),
     Row("stablehlo.log_plus_one", _floats("pjrt_log1p({a})"), wide=True, cost=12, low=-0.9),
     Row("stablehlo.logistic", _floats("{t}(1) / ({t}(1) + exp(-{a}))"), wide=True, cost=12),
-    Row("stablehlo.maximum", {**_all("({a} > {b} ? {a} : {b})", "bool({a} | {b})"), "float": "pjrt_max({a}, {b})"}, 2, fold=np.maximum),
-    Row("stablehlo.minimum", {**_all("({a} < {b} ? {a} : {b})", "bool({a} & {b})"), "float": "pjrt_min({a}, {b})"}, 2, fold=np.minimum),
+    Row(
+        "stablehlo.maximum",
+        {**_all("({a} > {b} ? {a} : {b})", "bool({a} | {b})"), "float": "pjrt_max({a}, {b})"},
+        2,
+        fold=np.maximum,
+    ),
+    Row(
+        "stablehlo.minimum",
+        {**_all("({a} < {b} ? {a} : {b})", "bool({a} & {b})"), "float": "pjrt_min({a}, {b})"},
+        2,
+        fold=np.minimum,
+    ),
     Row("stablehlo.multiply", _arithmetic("*", "bool({a} & {b})"), 2, fold=np.multiply),
-    Row("stablehlo.negate", {"float": "-{a}", "int": "{t}({u}(0) - {u}({a}))", "uint": "{t}({u}(0) - {a})"}, fold=np.negative),
+    Row(
+        "stablehlo.negate",
+        {"float": "-{a}", "int": "{t}({w}(0) - {w}({a}))", "uint": "{t}({u}(0) - {a})"},
+        fold=np.negative,
+    ),
     Row("stablehlo.not", {"int": "{t}(~{a})", "uint": "{t}(~{a})", "pred": "!{a}"}, fold=np.invert),
     Row("stablehlo.or", _bitwise("|"), 2, fold=np.bitwise_or),
-    Row("stablehlo.popcnt", {"int": "{t}(popcount({u}({u}({a}) & {u}((1ul << {bits}) - 1ul + ({bits} == 64)))))", "uint": "popcount({a})"}),
+    Row(
+        "stablehlo.popcnt",
+        {
+            "int": "{t}(popcount({u}({u}({a}){mask})))",
+            "uint": "popcount({a})",
+        },
+    ),
     Row(
         "stablehlo.power",
-        {"float": "pow({a}, {b})", "int": "pjrt_ipow<{t}, {u}>({a}, {b})", "uint": "pjrt_ipow<{t}, {u}>({a}, {b})"},
+        {
+            "float": "pow({a}, {b})",
+            "int": "pjrt_ipow<{t}, {w}>({a}, {b})",
+            "uint": "pjrt_ipow<{t}, {w}>({a}, {b})",
+        },
         2,
         wide=True,
         cost=25,
         rtol=3e-6,
     ),
-    Row("stablehlo.remainder", {"float": "fmod({a}, {b})", "int": "pjrt_rem<{t}>({a}, {b})", "uint": "pjrt_rem<{t}>({a}, {b})"}, 2, wide=True, cost=8, divides=True),
+    Row(
+        "stablehlo.remainder",
+        {
+            "float": "fmod({a}, {b})",
+            "int": "pjrt_rem<{t}>({a}, {b})",
+            "uint": "pjrt_rem<{t}>({a}, {b})",
+        },
+        2,
+        wide=True,
+        cost=8,
+        divides=True,
+    ),
     Row("stablehlo.round_nearest_afz", _floats("round({a})"), wide=True),
     Row("stablehlo.round_nearest_even", _floats("rint({a})"), wide=True),
     Row("stablehlo.rsqrt", _floats("rsqrt({a})"), wide=True, cost=4, low=0.01),
-    Row("stablehlo.shift_left", {"int": "{t}(pjrt_shl<{u}>({u}({a}), {u}({b}), {bits}))", "uint": "pjrt_shl<{u}>({a}, {b}, {bits})"}, 2, fold=None),
+    Row(
+        "stablehlo.shift_left",
+        {
+            "int": "{t}(pjrt_shl<{u}>({u}({a}), {u}({b}), {bits}))",
+            "uint": "pjrt_shl<{u}>({a}, {b}, {bits})",
+        },
+        2,
+        fold=None,
+    ),
     Row("stablehlo.shift_right_arithmetic", {"int": "pjrt_sar<{t}, {u}>({a}, {u}({b}), {bits})"}, 2),
-    Row("stablehlo.shift_right_logical", {"int": "{t}(pjrt_shr<{u}>({u}({u}({a}) & {u}((1ul << {bits}) - 1ul + ({bits} == 64))), {u}({b}), {bits}))", "uint": "pjrt_shr<{u}>({a}, {b}, {bits})"}, 2),
+    Row(
+        "stablehlo.shift_right_logical",
+        {
+            "int": "{t}(pjrt_shr<{u}>({u}({u}({a}){mask}), {u}({b}), {bits}))",
+            "uint": "pjrt_shr<{u}>({a}, {b}, {bits})",
+        },
+        2,
+    ),
     Row("stablehlo.sign", {"float": "pjrt_sign({a})", "int": "pjrt_sign({a})"}),
     Row("stablehlo.sine", _floats("sin({a})"), wide=True, cost=15, low=-50, high=50),
     Row("stablehlo.sqrt", _floats("sqrt({a})"), wide=True, cost=4, low=0),
-    Row("stablehlo.subtract", {**_arithmetic("-", ""), "pred": "{a} != {b}"}, 2, fold=lambda a, b: None if a.dtype == np.bool_ else a - b),
+    Row(
+        "stablehlo.subtract",
+        {kind: code for kind, code in _arithmetic("-", "").items() if code},
+        2,
+        fold=np.subtract,
+    ),
     Row("stablehlo.tan", _floats("tan({a})"), wide=True, cost=20, rtol=3e-6),
     Row("stablehlo.tanh", _floats("tanh({a})"), wide=True, cost=12),
     Row("stablehlo.xor", _bitwise("^"), 2, fold=np.bitwise_xor),

@@ -20,11 +20,7 @@ def _gather(emitter: Emitter, op: Op, index: Index) -> Expr:
     offsets = iter([index[d] for d in numbers.offset_dims])
     source: list[Ix] = []
     for d, n in enumerate(x.shape):
-        inside = (
-            ZERO
-            if d in numbers.collapsed_slice_dims or d in numbers.operand_batching_dims
-            else next(offsets)
-        )
+        inside = ZERO if d in numbers.collapsed_slice_dims or d in numbers.operand_batching_dims else next(offsets)
         if d in numbers.operand_batching_dims:
             dim = numbers.start_indices_batching_dims[numbers.operand_batching_dims.index(d)]
             # Batch indices are the indices' dimensions without the index vector's.
@@ -39,9 +35,7 @@ def _gather(emitter: Emitter, op: Op, index: Index) -> Expr:
     return emitter.load(x, tuple(source))
 
 
-def _sample(
-    x: str, indices: str, result: str, numbers: str, sizes: str, high: int, dtype: str = "i32"
-) -> Sample:
+def _sample(x: str, indices: str, result: str, numbers: str, sizes: str, high: int, dtype: str = "i32") -> Sample:
     def inputs(rng: np.random.Generator) -> list[np.ndarray[Any, Any]]:
         def shape(text: str) -> list[int]:
             return [int(n) for n in text.split("x")]
@@ -72,8 +66,7 @@ register(
                 "11x6",
                 "4x5x1",
                 "4x5x6",
-                "offset_dims = [2], collapsed_slice_dims = [0], start_index_map = [0],"
-                " index_vector_dim = 2",
+                "offset_dims = [2], collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 2",
                 "1, 6",
                 11,
             ),

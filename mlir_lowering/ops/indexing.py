@@ -18,10 +18,7 @@ def _sample(operands: str, result: str, text: str) -> Sample:
     types = [f"tensor<{t}>" for t in operands.split()]
     arguments = ", ".join(f"%a{i}: {t}" for i, t in enumerate(types))
     signature = f"({', '.join(types)}) -> tensor<{result}>"
-    return Sample(
-        f"({arguments}) -> tensor<{result}> {{ %0 = {text} : {signature}"
-        f" return %0 : tensor<{result}> }}"
-    )
+    return Sample(f"({arguments}) -> tensor<{result}> {{ %0 = {text} : {signature} return %0 : tensor<{result}> }}")
 
 
 def _constant(emitter: Emitter, op: Op, index: Index) -> Expr:
@@ -31,8 +28,7 @@ def _constant(emitter: Emitter, op: Op, index: Index) -> Expr:
 
 def _constant_sample(type: str, value: str) -> Sample:
     return Sample(
-        f"() -> tensor<{type}> {{ %0 = stablehlo.constant dense<{value}> : tensor<{type}>"
-        f" return %0 : tensor<{type}> }}"
+        f"() -> tensor<{type}> {{ %0 = stablehlo.constant dense<{value}> : tensor<{type}> return %0 : tensor<{type}> }}"
     )
 
 
@@ -66,8 +62,7 @@ def _iota(emitter: Emitter, op: Op, index: Index) -> Expr:
 
 def _iota_sample(type: str, dimension: int) -> Sample:
     return Sample(
-        f"() -> tensor<{type}> {{ %0 = stablehlo.iota dim = {dimension} : tensor<{type}>"
-        f" return %0 : tensor<{type}> }}"
+        f"() -> tensor<{type}> {{ %0 = stablehlo.iota dim = {dimension} : tensor<{type}> return %0 : tensor<{type}> }}"
     )
 
 
@@ -89,9 +84,7 @@ register(
 def _broadcast_in_dim(emitter: Emitter, op: Op, index: Index) -> Expr:
     (x,) = op.operands
     dims = op.attrs["broadcast_dimensions"]
-    return emitter.load(
-        x, tuple(index[d] if n > 1 else ZERO for d, n in zip(dims, x.shape, strict=True))
-    )
+    return emitter.load(x, tuple(index[d] if n > 1 else ZERO for d, n in zip(dims, x.shape, strict=True)))
 
 
 def _broadcast_sample(source: str, result: str, dims: str) -> Sample:
@@ -210,10 +203,7 @@ def _reverse(emitter: Emitter, op: Op, index: Index) -> Expr:
     dims = op.attrs["dimensions"]
     return emitter.load(
         x,
-        tuple(
-            ix * -1 + (n - 1) if d in dims else ix
-            for d, (ix, n) in enumerate(zip(index, x.shape, strict=True))
-        ),
+        tuple(ix * -1 + (n - 1) if d in dims else ix for d, (ix, n) in enumerate(zip(index, x.shape, strict=True))),
     )
 
 
@@ -255,9 +245,7 @@ def _pad(emitter: Emitter, op: Op, index: Index) -> Expr:
     if not conditions:
         return emitter.load(x, tuple(source))
     otherwise = emitter.load(value, ())
-    return emitter.guarded(
-        " && ".join(conditions), lambda: emitter.load(x, tuple(source)), otherwise
-    )
+    return emitter.guarded(" && ".join(conditions), lambda: emitter.load(x, tuple(source)), otherwise)
 
 
 def _pad_sample(source: str, result: str, low: str, high: str, interior: str) -> Sample:
@@ -294,9 +282,7 @@ def _concatenate(emitter: Emitter, op: Op, index: Index) -> Expr:
     begins = [0, *ends[:-1]]
     low, high = index[d].range
     parts = [
-        (v, b, e)
-        for v, b, e in zip(op.operands, begins, ends, strict=True)
-        if v.shape[d] > 0 and b <= high and e > low
+        (v, b, e) for v, b, e in zip(op.operands, begins, ends, strict=True) if v.shape[d] > 0 and b <= high and e > low
     ]
 
     def part(number: int) -> Expr:

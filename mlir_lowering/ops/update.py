@@ -12,8 +12,7 @@ from mlir_lowering.registry import OpDef, Sample, register
 def _update_slice(dtype: str, shape: str, update: str, starts: list[int]) -> Sample:
     names = [f"%s{i}" for i in range(len(starts))]
     constants = "".join(
-        f" {n} = stablehlo.constant dense<{v}> : tensor<i32>"
-        for n, v in zip(names, starts, strict=True)
+        f" {n} = stablehlo.constant dense<{v}> : tensor<i32>" for n, v in zip(names, starts, strict=True)
     )
     index_types = ", ".join(["tensor<i32>"] * len(starts))
     return Sample(
@@ -65,9 +64,7 @@ def _scatter(
     )
 
 
-def _inputs(
-    shape: tuple[int, ...], indices: tuple[int, ...], updates: tuple[int, ...], high: int
-) -> Any:
+def _inputs(shape: tuple[int, ...], indices: tuple[int, ...], updates: tuple[int, ...], high: int) -> Any:
     """Random indices in [0, high), some of them colliding, and some wholly outside.
 
     Windows that lie outside in part are left out: XLA drops them whole, the reference interpreter by element.
@@ -90,40 +87,49 @@ register(
         samples=(
             # Rows into a table, as an embedding's gradient does.
             _scatter(
-                "11x6", "20x1", "20x6x",
+                "11x6",
+                "20x1",
+                "20x6x",
                 "update_window_dims = [1], inserted_window_dims = [0],"
                 " scatter_dims_to_operand_dims = [0], index_vector_dim = 1",
                 inputs=_inputs((11, 6), (20, 1), (20, 6), 11),
             ),
             _scatter(
-                "11x300", "20x1", "20x300x",
+                "11x300",
+                "20x1",
+                "20x300x",
                 "update_window_dims = [1], inserted_window_dims = [0],"
                 " scatter_dims_to_operand_dims = [0], index_vector_dim = 1",
                 inputs=_inputs((11, 300), (20, 1), (20, 300), 11),
             ),
             # Single elements, addressed by both coordinates.
             _scatter(
-                "5x7", "9x2", "9x",
-                "inserted_window_dims = [0, 1], scatter_dims_to_operand_dims = [0, 1],"
-                " index_vector_dim = 1",
+                "5x7",
+                "9x2",
+                "9x",
+                "inserted_window_dims = [0, 1], scatter_dims_to_operand_dims = [0, 1], index_vector_dim = 1",
                 inputs=_inputs((5, 7), (9, 2), (9,), 5),
             ),
             # Windows that overlap.
             _scatter(
-                "12x4", "6x1", "6x3x4x",
-                "update_window_dims = [1, 2], scatter_dims_to_operand_dims = [0],"
-                " index_vector_dim = 1",
+                "12x4",
+                "6x1",
+                "6x3x4x",
+                "update_window_dims = [1, 2], scatter_dims_to_operand_dims = [0], index_vector_dim = 1",
                 inputs=_inputs((12, 4), (6, 1), (6, 3, 4), 10),
             ),
             _scatter(
-                "12x4", "6x1", "6x3x4x",
-                "update_window_dims = [1, 2], scatter_dims_to_operand_dims = [0],"
-                " index_vector_dim = 1",
+                "12x4",
+                "6x1",
+                "6x3x4x",
+                "update_window_dims = [1, 2], scatter_dims_to_operand_dims = [0], index_vector_dim = 1",
                 body="maximum",
                 inputs=_inputs((12, 4), (6, 1), (6, 3, 4), 10),
             ),
             _scatter(
-                "5x7", "1", "7x",
+                "5x7",
+                "1",
+                "7x",
                 "update_window_dims = [0], inserted_window_dims = [0],"
                 " scatter_dims_to_operand_dims = [0], index_vector_dim = 0",
                 body="replace",
@@ -131,7 +137,9 @@ register(
             ),
             # A batch dimension shared by operand and indices.
             _scatter(
-                "3x8", "3x4x1", "3x4x",
+                "3x8",
+                "3x4x1",
+                "3x4x",
                 "inserted_window_dims = [1], input_batching_dims = [0],"
                 " scatter_indices_batching_dims = [0], scatter_dims_to_operand_dims = [1],"
                 " index_vector_dim = 2",

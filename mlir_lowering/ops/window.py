@@ -9,9 +9,7 @@ import numpy as np
 from mlir_lowering.registry import OpDef, Sample, register
 
 
-def _pool(
-    dtype: str, shape: str, result: str, op: str, init: str, window: str, attrs: str = ""
-) -> Sample:
+def _pool(dtype: str, shape: str, result: str, op: str, init: str, window: str, attrs: str = "") -> Sample:
     """reduce_window of one operand: `attrs` is text such as `, window_strides = array<i64: 2, 2>`."""
     return Sample(
         f"(%x: tensor<{shape}x{dtype}>) -> tensor<{result}x{dtype}> {{"
@@ -31,27 +29,58 @@ register(
         samples=(
             _pool("f32", "7", "6", "add", "0.0", "2"),
             _pool(
-                "f32", "2x8x8x3", "2x4x4x3", "maximum", "0xFF800000", "1, 2, 2, 1",
+                "f32",
+                "2x8x8x3",
+                "2x4x4x3",
+                "maximum",
+                "0xFF800000",
+                "1, 2, 2, 1",
                 ", window_strides = array<i64: 1, 2, 2, 1>",
             ),
             _pool(
-                "f32", "2x9x7x20", "2x5x4x20", "maximum", "0xFF800000", "1, 3, 3, 1",
+                "f32",
+                "2x9x7x20",
+                "2x5x4x20",
+                "maximum",
+                "0xFF800000",
+                "1, 3, 3, 1",
                 ", window_strides = array<i64: 1, 2, 2, 1>,"
                 " padding = dense<[[0, 0], [1, 1], [1, 1], [0, 0]]> : tensor<4x2xi64>",
             ),
             _pool(
-                "f32", "1x3x11x11", "1x3x3x3", "add", "0.0", "1, 1, 5, 5",
+                "f32",
+                "1x3x11x11",
+                "1x3x3x3",
+                "add",
+                "0.0",
+                "1, 1, 5, 5",
                 ", window_strides = array<i64: 1, 1, 3, 3>",
             ),
             _pool(
-                "f32", "6x5", "10x4", "add", "0.0", "2, 2",
+                "f32",
+                "6x5",
+                "10x4",
+                "add",
+                "0.0",
+                "2, 2",
                 ", base_dilations = array<i64: 2, 1>, window_dilations = array<i64: 1, 1>",
             ),
             _pool(
-                "i32", "9x4", "5x4", "add", "0", "3, 1", ", window_dilations = array<i64: 2, 1>",
+                "i32",
+                "9x4",
+                "5x4",
+                "add",
+                "0",
+                "3, 1",
+                ", window_dilations = array<i64: 2, 1>",
             ),
             _pool(
-                "f32", "5", "5", "add", "0.0", "5",
+                "f32",
+                "5",
+                "5",
+                "add",
+                "0.0",
+                "5",
                 ", padding = dense<[[4, 0]]> : tensor<1x2xi64>",
             ),
         ),
@@ -82,11 +111,11 @@ register(
         "stablehlo.select_and_scatter",
         schedule="select_and_scatter",
         samples=(
+            _scatter_to_selected("2x8x8x3", "2x4x4x3", "1, 2, 2, 1", ", window_strides = array<i64: 1, 2, 2, 1>"),
             _scatter_to_selected(
-                "2x8x8x3", "2x4x4x3", "1, 2, 2, 1", ", window_strides = array<i64: 1, 2, 2, 1>"
-            ),
-            _scatter_to_selected(
-                "2x9x7x4", "2x5x4x4", "1, 3, 3, 1",
+                "2x9x7x4",
+                "2x5x4x4",
+                "1, 3, 3, 1",
                 ", window_strides = array<i64: 1, 2, 2, 1>,"
                 " padding = dense<[[0, 0], [1, 1], [1, 1], [0, 0]]> : tensor<4x2xi64>",
             ),
@@ -103,9 +132,7 @@ def _sort(operands: list[tuple[str, str]], shape: str, dimension: int, compare: 
     types = [f"tensor<{shape}x{t}>" for _, t in operands]
     names = ", ".join(f"%{n}" for n, _ in operands)
     arguments = ", ".join(f"%{n}: {t}" for (n, _), t in zip(operands, types, strict=True))
-    block = ", ".join(
-        f"%a{i}: tensor<{t}>, %b{i}: tensor<{t}>" for i, (_, t) in enumerate(operands)
-    )
+    block = ", ".join(f"%a{i}: tensor<{t}>, %b{i}: tensor<{t}>" for i, (_, t) in enumerate(operands))
     first = operands[0][1]
     results = f"({', '.join(types)})"
     count = f":{len(types)}" if len(types) > 1 else ""

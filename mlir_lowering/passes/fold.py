@@ -33,7 +33,7 @@ def splat_of(value: Value) -> np.ndarray[Any, Any] | None:
         return None
     if array.size > 1 and any(s != 0 for s in array.strides):
         return None
-    return array[(0,) * array.ndim].reshape(())
+    return np.asarray(array[(0,) * array.ndim]).reshape(())
 
 
 def fold_op(op: Op) -> Op | None:

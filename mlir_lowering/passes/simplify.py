@@ -222,11 +222,7 @@ def _dynamic_slice(op: Op) -> Value | Op | None:
     if any(k is None for k in known):
         return None
     sizes = op.result.shape
-    begin = tuple(
-        min(max(k.item(), 0), n - s)
-        for k, n, s in zip(known, x.shape, sizes, strict=True)
-        if k is not None
-    )
+    begin = tuple(min(max(k.item(), 0), n - s) for k, n, s in zip(known, x.shape, sizes, strict=True) if k is not None)
     attrs = {
         "start_indices": begin,
         "limit_indices": tuple(b + s for b, s in zip(begin, sizes, strict=True)),

@@ -44,9 +44,7 @@ def static_trip_count(op: Op) -> int:
     return trips
 
 
-def _outside(
-    value: Value, op: Op, args: list[Value], body_args: list[Value], body_outputs: list[Value]
-) -> Value:
+def _outside(value: Value, op: Op, args: list[Value], body_args: list[Value], body_outputs: list[Value]) -> Value:
     """A carried value that the body passes on unchanged is what it was at the start."""
     if value in args:
         number = args.index(value)

@@ -75,9 +75,7 @@ def accumulator_of(op: Op) -> DType:
     dtypes = [v.dtype for v in (*op.operands, *op.results)]
     for dtype in dtypes:
         if not dtype.msl:
-            raise unsupported(
-                op.signature(), str(op.loc), f"convert {dtype.name} operands to f32 first"
-            )
+            raise unsupported(op.signature(), str(op.loc), f"convert {dtype.name} operands to f32 first")
     if any(dtype.is_float for dtype in dtypes):
         return F64 if F64 in dtypes else F32
     return U64 if op.result.dtype.bits == 64 else U32
@@ -92,9 +90,7 @@ def _dot(op: Op) -> Contraction:
     numbers: DotDimensionNumbers = op.attrs["dot_dimension_numbers"]
     lhs_batch, rhs_batch = numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions
     # Contracted dimensions may be walked in any order: the left operand's, for long runs in it.
-    pairs = sorted(
-        zip(numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions, strict=True)
-    )
+    pairs = sorted(zip(numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions, strict=True))
     lhs_folded = tuple(pair[0] for pair in pairs)
     rhs_folded = tuple(pair[1] for pair in pairs)
     lhs_kept = [d for d in range(lhs.type.rank) if d not in (*lhs_batch, *lhs_folded)]
@@ -221,14 +217,10 @@ def _convolution(op: Op) -> Contraction:
     out_batch = numbers.output_batch_dimension
     out_spatial = numbers.output_spatial_dimensions
     # -1 is the batch (in m) or the input feature (in k); others number the spatial dimensions.
-    row_dims = sorted(
-        range(-1, len(windows)), key=lambda i: out_spatial[i] if i >= 0 else out_batch
-    )
+    row_dims = sorted(range(-1, len(windows)), key=lambda i: out_spatial[i] if i >= 0 else out_batch)
     folded_dims = sorted(
         range(-1, len(windows)),
-        key=lambda i: (
-            numbers.input_spatial_dimensions[i] if i >= 0 else numbers.input_feature_dimension
-        ),
+        key=lambda i: numbers.input_spatial_dimensions[i] if i >= 0 else numbers.input_feature_dimension,
     )
     features = rhs.shape[numbers.kernel_input_feature_dimension]
     images = out.shape[out_batch]
@@ -237,8 +229,7 @@ def _convolution(op: Op) -> Contraction:
         row, fold = dict(zip(row_dims, m, strict=True)), dict(zip(folded_dims, k, strict=True))
         at = {
             numbers.input_batch_dimension: row[-1] + b[0] * (images if batch_groups > 1 else 0),
-            numbers.input_feature_dimension: fold[-1]
-            + b[0] * (features if feature_groups > 1 else 0),
+            numbers.input_feature_dimension: fold[-1] + b[0] * (features if feature_groups > 1 else 0),
         }
         tests: list[Test] = []
         for i, window in enumerate(windows):
@@ -269,10 +260,7 @@ def _convolution(op: Op) -> Contraction:
     return Contraction(
         op,
         batch=(groups, *(window.phases for window in windows)),
-        rows=tuple(
-            windows[i].output // windows[i].phases if i >= 0 else out.shape[out_batch]
-            for i in row_dims
-        ),
+        rows=tuple(windows[i].output // windows[i].phases if i >= 0 else out.shape[out_batch] for i in row_dims),
         folded=tuple(windows[i].positions if i >= 0 else features for i in folded_dims),
         columns=(columns,),
         a=a,
@@ -345,9 +333,7 @@ def convert(emitter: Emitter, expr: Expr, dtype: DType) -> Expr:
     return Expr(f"{dtype.msl}({expr})", dtype)
 
 
-def conditions(
-    emitter: Emitter, access: Access, inner: Sequence[str] = ()
-) -> tuple[list[str], list[str]]:
+def conditions(emitter: Emitter, access: Access, inner: Sequence[str] = ()) -> tuple[list[str], list[str]]:
     """The tests that must be made, as text: those that mention none of `inner`, and the others."""
     outside: list[str] = []
     inside: list[str] = []

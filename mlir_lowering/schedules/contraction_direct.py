@@ -83,9 +83,7 @@ class _Direct:
 
     def _strip_loop(self) -> int | None:
         """Which output loop is accumulated as a strip; None for dot products."""
-        found = next(
-            (i for i, name in enumerate(self.names) if self.offset.coefficient(name) == 1), None
-        )
+        found = next((i for i, name in enumerate(self.names) if self.offset.coefficient(name) == 1), None)
         if found is None:
             return None
         unit, strided = self._unit(self.names[found])
@@ -115,9 +113,7 @@ class _Direct:
         emitter.line(f"const int strip = int(tid.x) % {strips};")
         emitter.line(f"const int first = int(tid.x) / {strips} * {each};")
         with emitter.block(f"for (int o = first; o < min(first + {each}, {outer}); ++o)"):
-            position = list(
-                name_indices(emitter, delinearize(variable("o", outer), others), others)
-            )
+            position = list(name_indices(emitter, delinearize(variable("o", outer), others), others))
             if along is None:
                 self._dot(position)
             else:

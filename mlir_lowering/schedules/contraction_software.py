@@ -114,8 +114,7 @@ class _Tiled:
         kernel = make_kernel(
             emitter,
             [("out0", packed)],
-            comment=f"Packs B[b][k][n] of {nest.contraction.op.signature()} as"
-            f" [b][n / {plan.width}][k][{plan.width}].",
+            comment=f"Packs B[b][k][n] of {nest.contraction.op.signature()} as [b][n / {plan.width}][k][{plan.width}].",
         )
         return KernelCall(kernel, [*emitter.inputs, packed], b"", (panels * parts, 1, 1))
 
@@ -268,9 +267,7 @@ class _Tiled:
 
             self._guarded_loop(emitter, outside, f"int i = i0; i < i0 + {count}; ++i", to, put)
 
-    def _guarded_loop(
-        self, emitter: Emitter, tests: list[str], loop: str, to: str, put: Callable[[], None]
-    ) -> None:
+    def _guarded_loop(self, emitter: Emitter, tests: list[str], loop: str, to: str, put: Callable[[], None]) -> None:
         """An innermost loop of `put`, or of zeros unless the tests hold."""
         with emitter.block(f"if ({' && '.join(tests)})" if tests else ""):
             emitter.line("PJRT_INDEPENDENT")
@@ -324,9 +321,7 @@ class _Tiled:
                 with emitter.block(head):
                     self._pack_position(emitter, b, k, count)
 
-    def _pack_position(
-        self, emitter: Emitter, b: Sequence[Ix], k: Sequence[Ix], count: str
-    ) -> None:
+    def _pack_position(self, emitter: Emitter, b: Sequence[Ix], k: Sequence[Ix], count: str) -> None:
         plan, columns = self.plan, self.nest.columns
         at = f"((p - p0) * {self.k_inner} + c - c0) * {plan.width}"
         n = variable("n", columns.size)
@@ -418,9 +413,7 @@ class _Tiled:
             with emitter.block(along_columns):
                 put(m)
 
-    def _has_rows_inside(
-        self, b: Sequence[Ix], outer: Sequence[Ix], i: Ix, n: Sequence[Ix]
-    ) -> bool:
+    def _has_rows_inside(self, b: Sequence[Ix], outer: Sequence[Ix], i: Ix, n: Sequence[Ix]) -> bool:
         """Whether results of neighbouring rows are neighbours in memory."""
         shape = self.nest.contraction.op.result.shape
         return linearize(self.nest.result(b, [*outer, i], n), shape).coefficient("i") == 1

@@ -67,9 +67,7 @@ def merge_loops(
     return starts
 
 
-def emit(
-    group: Group, target: Target, prepare: Callable[[Emitter], None] = lambda emitter: None
-) -> list[KernelCall]:
+def emit(group: Group, target: Target, prepare: Callable[[Emitter], None] = lambda emitter: None) -> list[KernelCall]:
     """One kernel for outputs that all have one shape.
 
     `prepare` may bind a head's result: a head whose elements are computed on their own needs no other nest.
@@ -133,9 +131,7 @@ def _rows(group: Group, emitter: Emitter, starts: list[int], extents: list[int])
         emitter.line(f"const int begin = int(tid.x) % {chunks} * {STRIP};")
         emitter.line(f"const int end = min(begin + {STRIP}, {inner});")
         bounds = "begin; j < end"
-    with emitter.block(
-        f"for (int r = strip * {rows_each}; r < min((strip + 1) * {rows_each}, {rows}); ++r)"
-    ):
+    with emitter.block(f"for (int r = strip * {rows_each}; r < min((strip + 1) * {rows_each}, {rows}); ++r)"):
         row = name_indices(emitter, delinearize(variable("r", rows), extents[:-1]), extents)
         j = variable("j", inner)
         emitter.line("PJRT_INDEPENDENT")
@@ -160,9 +156,7 @@ def name_indices(emitter: Emitter, indices: Index, extents: Sequence[int]) -> In
     return tuple(named)
 
 
-def _call(
-    emitter: Emitter, group: Group, comment: str, threads: int, offset: Ix, n: int | None = None
-) -> KernelCall:
+def _call(emitter: Emitter, group: Group, comment: str, threads: int, offset: Ix, n: int | None = None) -> KernelCall:
     kernel = make_kernel(
         emitter,
         [(f"out{i}", value) for i, value in enumerate(group.outputs)],

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mlir_lowering.dtypes import F32, DType
-from mlir_lowering.emit import Emitter, Expr
+from mlir_lowering.emit import Binding, Emitter, Expr, arithmetic_type
 from mlir_lowering.graph import Op, Value
 from mlir_lowering.index import Index, Ix, delinearize, linearize, variable
 from mlir_lowering.kernel import Group, KernelCall, ScheduleDef, make_kernel
@@ -44,8 +44,8 @@ class _Monoid:
 
 
 _MONOIDS = {
-    "stablehlo.add": _Monoid("+", "{a} + {x}", "0"),
-    "stablehlo.multiply": _Monoid("*", "{a} * {x}", "1"),
+    "stablehlo.add": _Monoid("+", "{w}({a}) + {w}({x})", "0"),
+    "stablehlo.multiply": _Monoid("*", "{w}({a}) * {w}({x})", "1"),
     "stablehlo.maximum": _Monoid("max", "({x} > {a} ? {x} : {a})", "{lo}", propagates_nan=True),
     "stablehlo.minimum": _Monoid("min", "({x} < {a} ? {x} : {a})", "{hi}", propagates_nan=True),
     "stablehlo.and": _Monoid("&", "({a} & {x})", "{ones}"),
@@ -86,11 +86,14 @@ class _Accumulator:
     def identity(self) -> str:
         return self.monoid.identity.format(**_bounds(self.dtype))
 
+    def _apply(self, a: str, x: str) -> str:
+        return self.monoid.step.format(a=a, x=x, w=arithmetic_type(self.dtype))
+
     def step(self, emitter: Emitter, x: Expr, at: str = "") -> None:
         """Folds `x` into the accumulator (its element `at`)."""
         a = f"{self.name}{at}"
         value = x.code if x.dtype is self.dtype else f"{self.dtype.msl}({x})"
-        emitter.line(f"{a} = {self.dtype.msl}({self.monoid.step.format(a=a, x=value)});")
+        emitter.line(f"{a} = {self.dtype.msl}({self._apply(a, value)});")
         if self.tracks_nan:
             emitter.line(f"{self.nan}{at} |= int({value} != {value});")
 
@@ -98,7 +101,7 @@ class _Accumulator:
         """The folded value, the initial value and NaNs taken in."""
         init = emitter.load(self.op.operands[1], ())
         value = f"{self.dtype.msl}({init})"
-        folded = self.monoid.step.format(a=value, x=f"{self.name}{at}")
+        folded = self._apply(value, f"{self.name}{at}")
         if self.tracks_nan:
             nan = f"({self.nan}{at} != 0 || {value} != {value})"
             folded = f"({nan} ? {self.dtype.msl}(NAN) : {folded})"
@@ -174,18 +177,12 @@ class _Nest:
     def kernel(self) -> KernelCall:
         emitter = self.group.emitter(self.target)
         accumulators = self.accumulators(emitter)
-        if self.columns:
-            threads = self._columns(emitter, accumulators)
-        else:
-            threads = self._rows(emitter, accumulators)
+        threads = self._columns(emitter, accumulators) if self.columns else self._rows(emitter, accumulators)
         return finish(emitter, self.group, self.comment(), threads)
 
     def comment(self) -> str:
         names = ", ".join(f"{monoid_of(op)}" for op in self.heads)
-        nest = " x ".join(
-            f"{n}{' folded' if r else ''}"
-            for n, r in zip(self.extents, self.is_reduced, strict=True)
-        )
+        nest = " x ".join(f"{n}{' folded' if r else ''}" for n, r in zip(self.extents, self.is_reduced, strict=True))
         how = "columns" if self.columns else "rows"
         return f"Folds {names} over {nest}; by {how}."
 
@@ -213,9 +210,7 @@ class _Nest:
         outputs = math.prod(self.kept)
         work = max(1, math.prod(self.folded))
         each = max(1, min(outputs, WORK // work))
-        with emitter.block(
-            f"for (int o = int(tid.x) * {each}; o < min((int(tid.x) + 1) * {each}, {outputs}); ++o)"
-        ):
+        with emitter.block(f"for (int o = int(tid.x) * {each}; o < min((int(tid.x) + 1) * {each}, {outputs}); ++o)"):
             o = variable("o", outputs)
             kept = name_indices(emitter, delinearize(o, self.kept), self.kept)
             for acc in accumulators:
@@ -226,9 +221,7 @@ class _Nest:
             self._store(emitter, accumulators, kept, o, "")
         return -(-outputs // each)
 
-    def _fold(
-        self, emitter: Emitter, accumulators: list[_Accumulator], kept: Index, at: str
-    ) -> None:
+    def _fold(self, emitter: Emitter, accumulators: list[_Accumulator], kept: Index, at: str) -> None:
         """The reduced loops, outer to inner; with `at` the innermost kept loop is inside them."""
         names = [f"k{i}" for i in range(len(self.folded))]
         loops = [variable(n, e) for n, e in zip(names, self.folded, strict=True)]
@@ -249,8 +242,7 @@ class _Nest:
                 return
             if depth == len(names) - 1 and not at:
                 clauses = "".join(
-                    f" reduction({a.monoid.pragma}:{a.name})"
-                    + (f" reduction(|:{a.nan})" if a.tracks_nan else "")
+                    f" reduction({a.monoid.pragma}:{a.name})" + (f" reduction(|:{a.nan})" if a.tracks_nan else "")
                     for a in accumulators
                     if a.dtype.kind != "pred"
                 )
@@ -307,14 +299,17 @@ class _Nest:
         for acc in accumulators:
             value = acc.op.result
             expr = emitter.let(value.dtype, acc.result(emitter, at))
-            emitter.bind(value, lambda _, expr=expr: expr)
+            emitter.bind(value, constantly(expr))
         store(emitter, self.group.outputs, index, offset)
 
 
+def constantly(expr: Expr) -> Binding:
+    """A value whose element is `expr` wherever it is asked for."""
+    return lambda _: expr
+
+
 def finish(emitter: Emitter, group: Group, comment: str, threads: int) -> KernelCall:
-    kernel = make_kernel(
-        emitter, [(f"out{i}", value) for i, value in enumerate(group.outputs)], comment=comment
-    )
+    kernel = make_kernel(emitter, [(f"out{i}", value) for i, value in enumerate(group.outputs)], comment=comment)
     return KernelCall(kernel, [*emitter.inputs, *group.outputs], b"", (threads, 1, 1))
 
 
@@ -329,9 +324,7 @@ def _any_body(group: Group, target: Target, head: Op) -> KernelCall:
     outputs = math.prod(kept_shape)
     work = math.prod(shape) // outputs
     each = max(1, min(outputs, WORK // max(work, 1)))
-    with emitter.block(
-        f"for (int o = int(tid.x) * {each}; o < min((int(tid.x) + 1) * {each}, {outputs}); ++o)"
-    ):
+    with emitter.block(f"for (int o = int(tid.x) * {each}; o < min((int(tid.x) + 1) * {each}, {outputs}); ++o)"):
         o = variable("o", outputs)
         kept = name_indices(emitter, delinearize(o, kept_shape), kept_shape)
         accs = []
@@ -340,16 +333,14 @@ def _any_body(group: Group, target: Target, head: Op) -> KernelCall:
             emitter.line(f"{result.dtype.msl} acc{i} = {emitter.load(init, ())};")
             accs.append(Expr(f"acc{i}", result.dtype))
         kept_iter = iter(kept)
-        index = tuple(
-            variable(f"k{d}", n) if d in reduced else next(kept_iter) for d, n in enumerate(shape)
-        )
+        index = tuple(variable(f"k{d}", n) if d in reduced else next(kept_iter) for d, n in enumerate(shape))
         _nested(
             emitter,
             [(f"k{d}", shape[d]) for d in sorted(reduced)],
             lambda: _apply(emitter, head, accs, operands, index),
         )
         for acc, result in zip(accs, head.results, strict=True):
-            emitter.bind(result, lambda _, acc=acc: acc)
+            emitter.bind(result, constantly(acc))
         store(emitter, group.outputs, kept, o)
     return finish(
         emitter,
@@ -359,9 +350,7 @@ def _any_body(group: Group, target: Target, head: Op) -> KernelCall:
     )
 
 
-def _apply(
-    emitter: Emitter, head: Op, accs: list[Expr], operands: list[Value], index: Index
-) -> None:
+def _apply(emitter: Emitter, head: Op, accs: list[Expr], operands: list[Value], index: Index) -> None:
     values = [emitter.load(v, index) for v in operands]
     results = emitter.region(head.regions[0], [*accs, *values])
     names = [emitter.let(r.dtype, r.code) if r.code.startswith("acc") else r for r in results]

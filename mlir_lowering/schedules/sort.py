@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 
 from mlir_lowering.dtypes import I32
-from mlir_lowering.emit import Expr
 from mlir_lowering.graph import Op, TensorType, Value
 from mlir_lowering.index import Index, Ix, delinearize, linearize, variable
 from mlir_lowering.kernel import Group, KernelCall, ScheduleDef, make_kernel
@@ -46,10 +45,9 @@ def emit(group: Group, target: Target) -> list[KernelCall]:
                 with emitter.block("if (left < middle && right < high)"):
                     # Stable: the right element goes first only if it compares strictly before the left.
                     emitter.line("const int p = from[right], q = from[left];")
-                    arguments: list[Expr] = []
-                    for operand in op.operands:
-                        for name in ("p", "q"):
-                            arguments.append(emitter.load(operand, at(variable(name, n))))
+                    arguments = [
+                        emitter.load(operand, at(variable(name, n))) for operand in op.operands for name in ("p", "q")
+                    ]
                     (before,) = emitter.region(op.regions[0], arguments)
                     emitter.line(f"take_right = {before};")
                 emitter.line("to[i] = take_right ? from[right++] : from[left++];")

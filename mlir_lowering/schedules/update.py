@@ -32,9 +32,7 @@ def _emit_dynamic_update_slice(group: Group, target: Target) -> list[KernelCall]
     with emitter.block(f"for (int i = int(tid.x) * {STRIP}; i < end; ++i)"):
         index = delinearize(variable("i", size), update.shape)
         value = emitter.load(update, index)
-        at = linearize(
-            tuple(ix + offset for ix, offset in zip(index, offsets, strict=True)), operand.shape
-        )
+        at = linearize(tuple(ix + offset for ix, offset in zip(index, offsets, strict=True)), operand.shape)
         emitter.line(f"out0[{at}] = {value};")
     return _calls(group, emitter, op, -(-size // STRIP), f"Writes {size} elements, {STRIP} a thread.")
 
@@ -142,9 +140,7 @@ def _starts(
     return starts
 
 
-def _batch_index(
-    numbers: ScatterDimensionNumbers, scatter: Index, scatter_dims: list[int], d: int
-) -> Ix:
+def _batch_index(numbers: ScatterDimensionNumbers, scatter: Index, scatter_dims: list[int], d: int) -> Ix:
     """Where a dimension that is not scattered starts: at the batch index, or at 0."""
     if d not in numbers.input_batching_dims:
         return Ix(())
@@ -155,19 +151,13 @@ def _batch_index(
     return scatter[position]
 
 
-def _interleave(
-    scatter_dims: list[int], scatter: Index, window_dims: tuple[int, ...], window: Index
-) -> Index:
+def _interleave(scatter_dims: list[int], scatter: Index, window_dims: tuple[int, ...], window: Index) -> Index:
     """The update's index from its scatter and window parts."""
-    by_dim = dict(zip(scatter_dims, scatter, strict=True)) | dict(
-        zip(window_dims, window, strict=True)
-    )
+    by_dim = dict(zip(scatter_dims, scatter, strict=True)) | dict(zip(window_dims, window, strict=True))
     return tuple(by_dim[d] for d in range(len(by_dim)))
 
 
-def _calls(
-    group: Group, emitter: Emitter, op: Op, threads: int, comment: str
-) -> list[KernelCall]:
+def _calls(group: Group, emitter: Emitter, op: Op, threads: int, comment: str) -> list[KernelCall]:
     kernel = make_kernel(
         emitter,
         [(f"out{i}", value) for i, value in enumerate(op.results)],

@@ -34,9 +34,7 @@ def _padding(op: Op) -> tuple[tuple[int, int], ...]:
     return tuple((int(lo), int(hi)) for lo, hi in found)
 
 
-def _over_window(
-    emitter: Emitter, window: Sequence[int], visit: Callable[[Index], None]
-) -> None:
+def _over_window(emitter: Emitter, window: Sequence[int], visit: Callable[[Index], None]) -> None:
     """Calls `visit` for every position of the window in row-major order, unrolled if it is small."""
     if math.prod(window) <= UNROLLED:
         for position in itertools.product(*(range(n) for n in window)):
@@ -104,6 +102,7 @@ def _reduce_window_element(emitter: Emitter, op: Op, index: Index) -> list[Expr]
             else:
                 conditions += _condition(emitter, ix, extent)
             at.append(ix)
+
         def fold() -> None:
             values = [emitter.load(operand, tuple(at)) for operand in operands]
             results = emitter.region(op.regions[0], [*accumulators, *values])
@@ -156,9 +155,7 @@ def _select_and_scatter_element(emitter: Emitter, op: Op, index: Index) -> Expr:
                 emitter.line(f"{total} = {folded};")
 
         def consider(other: Index, mine: str, best: Expr, found: str) -> None:
-            where = tuple(
-                a * s + o - p[0] for a, s, o, p in zip(at, strides, other, padding, strict=True)
-            )
+            where = tuple(a * s + o - p[0] for a, s, o, p in zip(at, strides, other, padding, strict=True))
             inside = [c for ix, n in zip(where, shape, strict=True) for c in _condition(emitter, ix, n)]
 
             def compare() -> None:
@@ -167,11 +164,7 @@ def _select_and_scatter_element(emitter: Emitter, op: Op, index: Index) -> Expr:
                 with emitter.block(f"if (!{found} || !{keep})"):
                     emitter.line(f"{best} = {value};")
                     emitter.line(f"{found} = true;")
-                    same = [
-                        f"{a} == {b}"
-                        for a, b in zip(other, position, strict=True)
-                        if a != b
-                    ]
+                    same = [f"{a} == {b}" for a, b in zip(other, position, strict=True) if a != b]
                     if all(a.is_const and b.is_const for a, b in zip(other, position, strict=True)):
                         emitter.line(f"{mine} = {'false' if same else 'true'};")
                     else:
@@ -213,9 +206,7 @@ def _emit_select_and_scatter(group: Group, target: Target) -> list[KernelCall]:
     return pointwise.emit(
         group,
         target,
-        lambda emitter: emitter.bind(
-            op.result, lambda index: _select_and_scatter_element(emitter, op, index)
-        ),
+        lambda emitter: emitter.bind(op.result, lambda index: _select_and_scatter_element(emitter, op, index)),
     )
 
 

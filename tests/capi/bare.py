@@ -77,9 +77,7 @@ def struct_size(name: str) -> int:
     """What a client of this API version puts into `struct_size`."""
     for section in SECTIONS.values():
         if name in section["structs"]:
-            return max(
-                int(o + s) for o, s, _, _ in _leaves(section["structs"][name]["fields"][-1:])
-            )
+            return max(int(o + s) for o, s, _, _ in _leaves(section["structs"][name]["fields"][-1:]))
     raise KeyError(name)
 
 

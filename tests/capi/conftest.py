@@ -14,8 +14,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # mlir_lowering, where it is not installed
 
-from . import bare, programs  # noqa: E402
-from .harness import Client  # noqa: E402
+from . import bare, programs
+from .harness import Client
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -21,9 +21,7 @@ class Client:
         attributes = api.call("PJRT_Device_GetAttributes", device=self.device)
         self.target = bare.named_values(attributes.attributes, attributes.num_attributes)["target"]
 
-    def from_host(
-        self, content: bytes, shape: tuple[int, ...], kind: int = bare.F32, **fields: Any
-    ) -> int:
+    def from_host(self, content: bytes, shape: tuple[int, ...], kind: int = bare.F32, **fields: Any) -> int:
         """A buffer made during the call; returns its handle."""
         defaults = {
             "client": self.handle,
@@ -75,9 +73,7 @@ class Client:
         )
         return int(args.loaded_executable)
 
-    def execute(
-        self, loaded: int, *arguments: int | None, outputs: int = 1, **fields: Any
-    ) -> list[int]:
+    def execute(self, loaded: int, *arguments: int | None, outputs: int = 1, **fields: Any) -> list[int]:
         """One execution on one device; waits for its completion. Returns the outputs."""
         arguments_list = (ctypes.c_void_p * max(1, len(arguments)))(*arguments)
         outputs_list = (ctypes.c_void_p * outputs)()

@@ -11,9 +11,7 @@ import pytest
 from . import bare
 
 FOLDER = Path(__file__).parents[2] / "csrc/pjrt"
-STRUCTS = [
-    (name, s) for section in bare.SECTIONS.values() for name, s in section["structs"].items()
-]
+STRUCTS = [(name, s) for section in bare.SECTIONS.values() for name, s in section["structs"].items()]
 
 
 def test_header_is_generated() -> None:

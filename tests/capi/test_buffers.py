@@ -166,13 +166,9 @@ def test_zero_copy(api: Api, client: Client, semantics: int) -> None:
 
 @pytest.mark.drives("Buffer_ElementType", "Buffer_Dimensions", "Buffer_UnpaddedDimensions")
 @pytest.mark.drives("Buffer_DynamicDimensionIndices", "Buffer_GetMemoryLayout", "Buffer_Memory")
-@pytest.mark.drives(
-    "Buffer_OnDeviceSizeInBytes", "Buffer_Device", "Buffer_IsOnCpu", "Buffer_ReadyEvent"
-)
+@pytest.mark.drives("Buffer_OnDeviceSizeInBytes", "Buffer_Device", "Buffer_IsOnCpu", "Buffer_ReadyEvent")
 def test_metadata(api: Api, client: Client) -> None:
-    buffer = client.from_host(
-        bytes(24), (2, 3), memory=client.memories[1], device_layout=bare.address(tiled(0, 1))
-    )
+    buffer = client.from_host(bytes(24), (2, 3), memory=client.memories[1], device_layout=bare.address(tiled(0, 1)))
 
     def check() -> None:
         assert api.call("PJRT_Buffer_ElementType", buffer=buffer).type == bare.F32
@@ -184,9 +180,7 @@ def test_metadata(api: Api, client: Client) -> None:
         layout = api.call("PJRT_Buffer_GetMemoryLayout", buffer=buffer).layout
         assert layout.type == 0 and layout.tiled.minor_to_major_size == 2
         assert (ctypes.c_int64 * 2).from_address(layout.tiled.minor_to_major)[:] == [0, 1]
-        assert (
-            api.call("PJRT_Buffer_OnDeviceSizeInBytes", buffer=buffer).on_device_size_in_bytes == 24
-        )
+        assert api.call("PJRT_Buffer_OnDeviceSizeInBytes", buffer=buffer).on_device_size_in_bytes == 24
         assert api.call("PJRT_Buffer_Device", buffer=buffer).device == client.device
         assert api.call("PJRT_Buffer_Memory", buffer=buffer).memory == client.memories[1]
         assert api.call("PJRT_Buffer_IsOnCpu", buffer=buffer).is_on_cpu
@@ -238,9 +232,7 @@ def test_delete_and_references(api: Api, client: Client) -> None:
 @pytest.mark.drives("Buffer_CopyToDevice", "Buffer_CopyToMemory")
 def test_copies(api: Api, client: Client) -> None:
     buffer = client.put(1.0, 2.0, 3.0)
-    to_device = api.call(
-        "PJRT_Buffer_CopyToDevice", buffer=buffer, dst_device=client.device
-    ).dst_buffer
+    to_device = api.call("PJRT_Buffer_CopyToDevice", buffer=buffer, dst_device=client.device).dst_buffer
     args = api.call("PJRT_Buffer_CopyToMemory", buffer=buffer, dst_memory=client.memories[1])
     client.destroy(buffer)
     assert client.floats(to_device) == client.floats(args.dst_buffer) == [1, 2, 3]
@@ -344,9 +336,7 @@ def test_uninitialized_and_error_buffers(api: Api, client: Client) -> None:
         "shape_num_dims": 1,
         "shape_element_type": bare.F32,
     }
-    buffer = api.call(
-        "PJRT_Client_CreateUninitializedBuffer", device=client.device, **fields
-    ).buffer
+    buffer = api.call("PJRT_Client_CreateUninitializedBuffer", device=client.device, **fields).buffer
     assert len(client.get(buffer)) == 12
     message = ctypes.create_string_buffer(b"lost")
     broken = api.call(
@@ -361,9 +351,7 @@ def test_uninitialized_and_error_buffers(api: Api, client: Client) -> None:
         client.get(broken)
     with pytest.raises(bare.PjrtError, match="DATA_LOSS"):
         client.await_event(api.call("PJRT_Buffer_ReadyEvent", buffer=broken).event)
-    copy = api.call(
-        "PJRT_Buffer_CopyToMemory", buffer=broken, dst_memory=client.memories[1]
-    ).dst_buffer
+    copy = api.call("PJRT_Buffer_CopyToMemory", buffer=broken, dst_memory=client.memories[1]).dst_buffer
     with pytest.raises(bare.PjrtError, match="DATA_LOSS"):
         client.get(copy)
     client.destroy(buffer, broken, copy)
@@ -418,9 +406,7 @@ def test_view(api: Api, client: Client, size: int) -> None:
     floats = memory[start : start + 1024].view(np.float32)
     floats[:] = np.arange(256)
     deleted: list[int | None] = []
-    callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(
-        lambda pointer, _: deleted.append(pointer)
-    )
+    callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(lambda pointer, _: deleted.append(pointer))
     dims = bare.int64s(256)
     fields = {
         "client": client.handle,
@@ -438,16 +424,11 @@ def test_view(api: Api, client: Client, size: int) -> None:
     api.invoke("PJRT_Client_CreateViewOfDeviceBuffer", args)
     floats[0] = 42
     assert client.floats(args.buffer)[:3] == [42, 1, 2]
-    assert (
-        api.call("PJRT_Buffer_UnsafePointer", buffer=args.buffer).buffer_pointer
-        == floats.ctypes.data
-    )
+    assert api.call("PJRT_Buffer_UnsafePointer", buffer=args.buffer).buffer_pointer == floats.ctypes.data
     assert not deleted
     client.destroy(args.buffer)
     assert deleted == [floats.ctypes.data]
     for bad in ({"device_buffer_ptr": None}, {"element_type": 0}, {"dims": None}):
         with pytest.raises(bare.PjrtError, match="INVALID_ARGUMENT"):
-            api.call(
-                "PJRT_Client_CreateViewOfDeviceBuffer", **{**fields, "struct_size": 112, **bad}
-            )
+            api.call("PJRT_Client_CreateViewOfDeviceBuffer", **{**fields, "struct_size": 112, **bad})
     assert len(deleted) == 1

@@ -13,9 +13,7 @@ from .harness import Client
 
 def option(value_kind: int, size: int = 0, **value: object) -> object:
     name = ctypes.create_string_buffer(b"no_such_option")
-    result = bare.new(
-        "PJRT_NamedValue", name=bare.address(name), name_size=14, type=value_kind, value_size=size
-    )
+    result = bare.new("PJRT_NamedValue", name=bare.address(name), name_size=14, type=value_kind, value_size=size)
     result.keep = name
     for label, content in value.items():
         setattr(result, label, content)
@@ -63,15 +61,10 @@ def test_platform(api: Api, client: Client) -> None:
     version = api.call("PJRT_Client_PlatformVersion", client=client.handle)
     text = bare.text(version.platform_version, version.platform_version_size)
     assert text and not any(word in text.lower() for word in ("cuda", "rocm", "oneapi"))
-    assert (
-        api.call("PJRT_Client_ProcessIndex", client=client.handle, process_index=7).process_index
-        == 0
-    )
+    assert api.call("PJRT_Client_ProcessIndex", client=client.handle, process_index=7).process_index == 0
 
 
-@pytest.mark.drives(
-    "Client_AddressableDevices", "Client_LookupDevice", "Client_LookupAddressableDevice"
-)
+@pytest.mark.drives("Client_AddressableDevices", "Client_LookupDevice", "Client_LookupAddressableDevice")
 @pytest.mark.drives("Client_AddressableMemories")
 def test_lookups(api: Api, client: Client) -> None:
     args = api.call("PJRT_Client_AddressableDevices", client=client.handle)
@@ -79,17 +72,13 @@ def test_lookups(api: Api, client: Client) -> None:
     memories = api.call("PJRT_Client_AddressableMemories", client=client.handle)
     assert memories.num_addressable_memories == 3 * len(client.devices)
     assert api.call("PJRT_Client_LookupDevice", client=client.handle, id=0).device == client.device
-    args = api.call(
-        "PJRT_Client_LookupAddressableDevice", client=client.handle, local_hardware_id=0
-    )
+    args = api.call("PJRT_Client_LookupAddressableDevice", client=client.handle, local_hardware_id=0)
     assert args.addressable_device == client.device
     for bad in (-1, 1000):
         with pytest.raises(bare.PjrtError, match="no device"):
             api.call("PJRT_Client_LookupDevice", client=client.handle, id=bad)
         with pytest.raises(bare.PjrtError, match="no device"):
-            api.call(
-                "PJRT_Client_LookupAddressableDevice", client=client.handle, local_hardware_id=bad
-            )
+            api.call("PJRT_Client_LookupAddressableDevice", client=client.handle, local_hardware_id=bad)
 
 
 @pytest.mark.drives("Client_DefaultDeviceAssignment", "Client_UpdateGlobalProcessInfo")
@@ -143,9 +132,7 @@ def test_dma_map(api: Api, client: Client) -> None:
         api.call("PJRT_Client_DmaUnmap", **fields)
 
 
-@pytest.mark.drives(
-    "DeviceDescription_Id", "DeviceDescription_ProcessIndex", "DeviceDescription_Kind"
-)
+@pytest.mark.drives("DeviceDescription_Id", "DeviceDescription_ProcessIndex", "DeviceDescription_Kind")
 @pytest.mark.drives("DeviceDescription_DebugString", "DeviceDescription_ToString")
 @pytest.mark.drives("DeviceDescription_Attributes", "Device_GetDescription")
 def test_description(api: Api, client: Client) -> None:
@@ -171,9 +158,7 @@ def test_device(api: Api, client: Client) -> None:
     args = api.call("PJRT_Device_GetAttributes", device=client.device)
     assert bare.named_values(args.attributes, args.num_attributes)["target"]
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(args.attributes_deleter)(args.device_attributes)
-    poison = api.call(
-        "PJRT_Device_PoisonExecution", device=client.device, launch_id=1, error_code=1
-    )
+    poison = api.call("PJRT_Device_PoisonExecution", device=client.device, launch_id=1, error_code=1)
     assert not poison.poisoned
     with pytest.raises(bare.PjrtError, match="error_message"):
         api.call("PJRT_Device_PoisonExecution", device=client.device, error_message_size=3)
@@ -220,9 +205,7 @@ def test_tracking_event(api: Api, client: Client) -> None:
         api.call("PJRT_Device_CreateAsyncTrackingEvent", device=client.device, description_size=4)
 
 
-@pytest.mark.drives(
-    "Device_AddressableMemories", "Device_DefaultMemory", "Memory_Id", "Memory_Kind"
-)
+@pytest.mark.drives("Device_AddressableMemories", "Device_DefaultMemory", "Memory_Id", "Memory_Kind")
 @pytest.mark.drives("Memory_Kind_Id", "Memory_DebugString", "Memory_ToString")
 @pytest.mark.drives("Memory_AddressableByDevices")
 def test_memories(api: Api, client: Client) -> None:
@@ -232,9 +215,7 @@ def test_memories(api: Api, client: Client) -> None:
     kinds = {}
     for memory in memories:
         kind = api.call("PJRT_Memory_Kind", memory=memory)
-        kinds[bare.text(kind.kind, kind.kind_size)] = api.call(
-            "PJRT_Memory_Kind_Id", memory=memory
-        ).kind_id
+        kinds[bare.text(kind.kind, kind.kind_size)] = api.call("PJRT_Memory_Kind_Id", memory=memory).kind_id
         assert api.call("PJRT_Memory_Id", memory=memory).id == memories.index(memory)
         text = api.call("PJRT_Memory_ToString", memory=memory)
         assert "MetalMemory" in bare.text(text.to_string, text.to_string_size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 
@@ -71,6 +72,6 @@ def test_mutated_kernels(api: Api, client: Client) -> None:
     blob = programs.add(client.target).replace(b"if (tid.x < n)", b"if (tid.x < m)")
     with pytest.raises(bare.PjrtError) as caught:
         client.load(programs.with_checksum(blob))
-    assert "k_add" in caught.value.message and "'m'" in caught.value.message.replace(
-        "‘", "'"
-    ).replace("’", "'")
+    assert "k_add" in caught.value.message
+    # Compilers quote names with whatever the locale has.
+    assert re.search(r"\Wm\W.*(not declared|undeclared)", caught.value.message)

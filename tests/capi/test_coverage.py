@@ -42,9 +42,7 @@ def test_every_function_is_driven() -> None:
 
 def test_every_slot_is_filled(api: bare.Api) -> None:
     assert api.table.struct_size == bare.struct_size("PJRT_Api")
-    assert [api.table.pjrt_api_version.major_version, api.table.pjrt_api_version.minor_version] == (
-        bare.ABI["version"]
-    )
+    assert [api.table.pjrt_api_version.major_version, api.table.pjrt_api_version.minor_version] == (bare.ABI["version"])
     assert [name for name in api.names if not getattr(api.table, name)] == []
 
 
@@ -64,9 +62,7 @@ def test_library_exports_one_symbol() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_null_args(api: bare.Api, name: str) -> None:
     error = (
-        api.take_error(api.raw(getattr(api.table, name), None))
-        if (name not in bare.ABI["void_functions"])
-        else None
+        api.take_error(api.raw(getattr(api.table, name), None)) if (name not in bare.ABI["void_functions"]) else None
     )
     if name in bare.ABI["void_functions"]:
         api.raw(getattr(api.table, name), None)

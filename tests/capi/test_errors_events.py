@@ -47,9 +47,7 @@ def test_error_message_of_null(api: Api) -> None:
 
 def test_error_function_table(api: Api) -> None:
     error = an_error(api)
-    table = bare.STRUCTS["PJRT_Error_FunctionTable"].from_address(
-        bare.STRUCTS["PJRT_Error"].from_address(error).vtable
-    )
+    table = bare.STRUCTS["PJRT_Error_FunctionTable"].from_address(bare.STRUCTS["PJRT_Error"].from_address(error).vtable)
     code = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(table.get_code)(error)
     assert bare.CODES[code] == "INVALID_ARGUMENT"
     text, size = ctypes.c_void_p(), ctypes.c_size_t()
@@ -87,15 +85,11 @@ def test_event(api: Api) -> None:
     api.call("PJRT_Event_Destroy", event=event)
 
 
-@pytest.mark.parametrize(
-    ("code", "name"), [(8, "RESOURCE_EXHAUSTED"), (77, "UNKNOWN"), (-1, "UNKNOWN")]
-)
+@pytest.mark.parametrize(("code", "name"), [(8, "RESOURCE_EXHAUSTED"), (77, "UNKNOWN"), (-1, "UNKNOWN")])
 def test_event_with_error(api: Api, code: int, name: str) -> None:
     event = api.call("PJRT_Event_Create").event
     errors: list[bare.PjrtError | None] = []
-    callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(
-        lambda e, _: errors.append(api.take_error(e))
-    )
+    callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(lambda e, _: errors.append(api.take_error(e)))
     api.call("PJRT_Event_OnReady", event=event, callback=bare.function_address(callback))
     message = ctypes.create_string_buffer(b"no room")
     api.call(

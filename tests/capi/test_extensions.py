@@ -44,25 +44,19 @@ def test_bad_arguments(api: Api, kind: int, struct: str) -> None:
 
 
 @pytest.mark.drives("Layouts_MemoryLayout_Destroy", "Layouts_MemoryLayout_Serialize")
-@pytest.mark.drives(
-    "Layouts_PJRT_Client_GetDefaultLayout", "Layouts_PJRT_Topology_GetDefaultLayout"
-)
+@pytest.mark.drives("Layouts_PJRT_Client_GetDefaultLayout", "Layouts_PJRT_Topology_GetDefaultLayout")
 @pytest.mark.drives("Layouts_PJRT_Buffer_MemoryLayout", "Layouts_PJRT_Executable_GetOutputLayouts")
 @pytest.mark.drives("Layouts_PJRT_Executable_GetParameterLayouts")
 def test_layouts(api: Api, client: Client, add: int) -> None:
     functions = extension(api, LAYOUTS, "PJRT_Layouts_Extension")
 
     def call(name: str, **fields: Any) -> Any:
-        return api.call(
-            f"PJRT_Layouts_{name}", getattr(functions, f"PJRT_Layouts_{name}"), **fields
-        )
+        return api.call(f"PJRT_Layouts_{name}", getattr(functions, f"PJRT_Layouts_{name}"), **fields)
 
     def spell(layout: int) -> str:
         args = call("MemoryLayout_Serialize", layout=layout)
         text = bare.text(args.serialized_bytes, args.serialized_bytes_size)
-        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(args.serialized_layout_deleter)(
-            args.serialized_layout
-        )
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(args.serialized_layout_deleter)(args.serialized_layout)
         return text
 
     def take(layout: int) -> str:
@@ -72,10 +66,7 @@ def test_layouts(api: Api, client: Client, add: int) -> None:
 
     shape = {"type": bare.F32, "dims": bare.address(bare.int64s(2, 3, 4)), "num_dims": 3}
     topology = api.call("PJRT_Client_TopologyDescription", client=client.handle).topology
-    assert (
-        take(call("PJRT_Client_GetDefaultLayout", client=client.handle, **shape).layout)
-        == "{2,1,0}"
-    )
+    assert take(call("PJRT_Client_GetDefaultLayout", client=client.handle, **shape).layout) == "{2,1,0}"
     args = call("PJRT_Topology_GetDefaultLayout", topology_description=topology, **shape)
     assert take(args.layout) == "{2,1,0}"
     args = call("PJRT_Client_GetDefaultLayout", client=client.handle, type=bare.F32)
@@ -144,7 +135,7 @@ def test_ffi(api: Api) -> None:
 
     register(0x1000)
     register(0x1000)
-    with pytest.raises(bare.PjrtError, match="ALREADY_EXISTS.*capi.target"):
+    with pytest.raises(bare.PjrtError, match=r"ALREADY_EXISTS.*capi.target"):
         register(0x2000)
     for bad in ((None, b"capi.other"), (0x1000, b"")):
         with pytest.raises(bare.PjrtError, match="INVALID_ARGUMENT"):

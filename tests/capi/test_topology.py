@@ -43,9 +43,7 @@ def create(api: Api, name: str = "", **options: object) -> Any:
 def serialize(api: Api, topology: int) -> bytes:
     args = api.call("PJRT_TopologyDescription_Serialize", topology=topology)
     content = bare.data(args.serialized_bytes, args.serialized_bytes_size)
-    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(args.serialized_topology_deleter)(
-        args.serialized_topology
-    )
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(args.serialized_topology_deleter)(args.serialized_topology)
     return content
 
 
@@ -66,10 +64,7 @@ def describe(api: Api, topology: int) -> tuple[str, str, int, str]:
     version = api.call("PJRT_TopologyDescription_PlatformVersion", topology=topology)
     devices = api.call("PJRT_TopologyDescription_GetDeviceDescriptions", topology=topology)
     args = api.call("PJRT_TopologyDescription_Attributes", topology=topology)
-    assert (
-        len(set(bare.pointers(devices.descriptions, devices.num_descriptions)))
-        == devices.num_descriptions
-    )
+    assert len(set(bare.pointers(devices.descriptions, devices.num_descriptions))) == devices.num_descriptions
     return (
         bare.text(name.platform_name, name.platform_name_size),
         bare.text(version.platform_version, version.platform_version_size),

@@ -36,9 +36,7 @@ def manager(owner: Client, *shapes: tuple[int, ...], **fields: Any) -> int:
     return int(args.transfer_manager)
 
 
-def transfer(
-    api: Api, handle: int, index: int, content: bytes, offset: int = 0, last: bool = False
-) -> int:
+def transfer(api: Api, handle: int, index: int, content: bytes, offset: int = 0, last: bool = False) -> int:
     args = api.call(
         PREFIX + "TransferData",
         transfer_manager=handle,
@@ -98,9 +96,7 @@ def test_bad_pieces(api: Api, client: Client) -> None:
                 api.call(PREFIX + name, transfer_manager=handle, buffer_index=index)
     for offset, size in ((-1, 1), (0, 9), (9, 0), (0, -1), (2**62, 2**62)):
         with pytest.raises(bare.PjrtError, match="INVALID_ARGUMENT"):
-            api.call(
-                PREFIX + "TransferData", transfer_manager=handle, offset=offset, transfer_size=size
-            )
+            api.call(PREFIX + "TransferData", transfer_manager=handle, offset=offset, transfer_size=size)
     with pytest.raises(bare.PjrtError, match="data is null"):
         api.call(PREFIX + "TransferData", transfer_manager=handle, transfer_size=4)
     with pytest.raises(bare.PjrtError, match="options is null"):

@@ -89,9 +89,7 @@ static id Autorelease(id object) {
   return object;
 }
 
-static bool Alive(NSObject *object) {
-  return __atomic_load_n(&object->references, __ATOMIC_SEQ_CST) > 0;
-}
+static bool Alive(NSObject *object) { return __atomic_load_n(&object->references, __ATOMIC_SEQ_CST) > 0; }
 
 @implementation NSObject
 + (void)initialize {
@@ -462,8 +460,7 @@ static void *Gpu(void *unused) {
 }
 - (void)addCompletedHandler:(Block *)block {
   CHECK(status == 0 && handler == NULL, "handler after commit");
-  CHECK(block->isa == _NSConcreteStackBlock && (block->flags & (1 << 25)) == 0,
-        "not a plain stack block");
+  CHECK(block->isa == _NSConcreteStackBlock && (block->flags & (1 << 25)) == 0, "not a plain stack block");
   CHECK(strcmp(block->descriptor->signature, "v16@?0@8") == 0, "block's signature");
   handler = malloc(block->descriptor->size);
   memcpy(handler, block, block->descriptor->size);
@@ -562,16 +559,13 @@ static void *Gpu(void *unused) {
                        options:(uint64_t)options
                    deallocator:(Block *)deallocator {
   const uint64_t page = (uint64_t)getpagesize();
-  CHECK((uint64_t)bytes % page == 0 && length % page == 0 && deallocator == NULL && options == 0,
-        "no-copy buffer");
+  CHECK((uint64_t)bytes % page == 0 && length % page == 0 && deallocator == NULL && options == 0, "no-copy buffer");
   MTLBuffer *buffer = [MTLBuffer alloc];
   buffer->bytes = bytes;
   buffer->length = length;
   return buffer;
 }
-- (id)newLibraryWithSource:(NSString *)source
-                   options:(MTLCompileOptions *)options
-                     error:(id *)error {
+- (id)newLibraryWithSource:(NSString *)source options:(MTLCompileOptions *)options error:(id *)error {
   CHECK(options->safe && options->precise, "fast math");
   CHECK(options->language == (macos_major >= 14 ? 0x30001 : 0x30000), "language version");
   if (strstr(source->text, "#error") != NULL) {

@@ -16,17 +16,16 @@
 namespace pjrt_metal::metal {
 namespace {
 
-#define EXPECT(condition)                                                           \
-  do {                                                                              \
-    if (!(condition))                                                               \
-      throw std::logic_error("line " + std::to_string(__LINE__) + ": " #condition); \
+#define EXPECT(condition)                                                                           \
+  do {                                                                                              \
+    if (!(condition)) throw std::logic_error("line " + std::to_string(__LINE__) + ": " #condition); \
   } while (0)
 
-const KernelSource kAdd = {"k_add",
-                           "kernel void k_add(...)",
-                           {ParamKind::kInput, ParamKind::kInput, ParamKind::kOutput,
-                            ParamKind::kArgs, ParamKind::kThreadPositionInGrid},
-                           false};
+const KernelSource kAdd = {
+    "k_add",
+    "kernel void k_add(...)",
+    {ParamKind::kInput, ParamKind::kInput, ParamKind::kOutput, ParamKind::kArgs, ParamKind::kThreadPositionInGrid},
+    false};
 constexpr Grid kGrid = {{100, 1, 1}, {0, 0, 0}};
 
 std::unique_ptr<Device> Only() {
@@ -35,9 +34,7 @@ std::unique_ptr<Device> Only() {
   return std::move(devices[0]);
 }
 
-float* Floats(const AllocationRef& allocation) {
-  return reinterpret_cast<float*>(allocation->data());
-}
+float* Floats(const AllocationRef& allocation) { return reinterpret_cast<float*>(allocation->data()); }
 
 std::span<const std::byte> Bytes(const float& value) { return std::as_bytes(std::span(&value, 1)); }
 
@@ -177,8 +174,7 @@ void CompletesInOrder() {
 void Wraps() {
   Fixture f;
   const size_t page = static_cast<size_t>(getpagesize());
-  void* memory =
-      mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* memory = mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   auto* bytes = static_cast<std::byte*>(memory);
   EXPECT(f.device->Wrap(bytes + 64, 400) == nullptr);
   EXPECT(f.device->Wrap(bytes, 0) == nullptr);
@@ -197,20 +193,18 @@ void CompileErrors() {
     return Thrown([&] { f.device->Compile("", std::span(&kernel, 1)); });
   };
   const Error broken = compile({"k_bad", "#error planted", {}, false});
-  EXPECT(
-      Has(broken, Code::kInternal,
-          {"k_bad: Metal could not compile it: program_source:1:2: error: planted (FakeDomain 3)",
-           "xcrun -sdk macosx metal -std=metal3.1 -fno-fast-math"}));
+  EXPECT(Has(broken, Code::kInternal,
+             {"k_bad: Metal could not compile it: program_source:1:2: error: planted (FakeDomain 3)",
+              "xcrun -sdk macosx metal -std=metal3.1 -fno-fast-math"}));
   const std::string path = std::strrchr(broken.what(), ' ') + 1;
   std::FILE* saved = std::fopen(path.c_str(), "r");
   EXPECT(saved != nullptr);
   std::fclose(saved);
   unlink(path.c_str());
-  EXPECT(Has(compile({"k_other", "kernel", {}, false}), Code::kInternal,
-             {"k_other", "does not define"}));
+  EXPECT(Has(compile({"k_other", "kernel", {}, false}), Code::kInternal, {"k_other", "does not define"}));
   EXPECT(Has(compile({"k_double", "", {}, true}), Code::kUnimplemented, {"k_double", "double"}));
-  EXPECT(Has(compile({"k_many", "k_many", std::vector(32, ParamKind::kInput), false}),
-             Code::kInvalidArgument, {"k_many", "32 buffers"}));
+  EXPECT(Has(compile({"k_many", "k_many", std::vector(32, ParamKind::kInput), false}), Code::kInvalidArgument,
+             {"k_many", "32 buffers"}));
   FakeFail("width");
   EXPECT(Has(compile({"k_w", "k_w", {}, false}), Code::kInternal, {"64 threads in a SIMD group"}));
   FakeFail("pipeline");
@@ -235,16 +229,14 @@ void LaunchErrors() {
   const Binding outside[] = {{f.a.get(), 0}, {f.b.get(), 401}, {f.c.get(), 4}};
   EXPECT(Has(Thrown([&] { encoder->Dispatch(*f.add, two, Bytes(scale), kGrid); }), Code::kInternal,
              {"k_add: launched with 2 buffers and 4 bytes"}));
-  EXPECT(Has(Thrown([&] { encoder->Dispatch(*f.add, outside, Bytes(scale), kGrid); }),
-             Code::kInternal, {"k_add: offset 401"}));
+  EXPECT(Has(Thrown([&] { encoder->Dispatch(*f.add, outside, Bytes(scale), kGrid); }), Code::kInternal,
+             {"k_add: offset 401"}));
   EXPECT(Has(Thrown([&] { f.Add(*encoder, 1.0f, {{100, 1, 1}, {32, 32, 1}}); }), Code::kInternal,
              {"k_add: 32x32x1 threads", "512"}));
-  EXPECT(Has(Thrown([&] { f.Add(*encoder, 1.0f, {{100, 0, 1}, {0, 0, 0}}); }), Code::kInternal,
-             {"empty grid"}));
+  EXPECT(Has(Thrown([&] { f.Add(*encoder, 1.0f, {{100, 0, 1}, {0, 0, 0}}); }), Code::kInternal, {"empty grid"}));
   EXPECT(Has(Thrown([&] { encoder->Copy({f.a.get(), 0}, {f.b.get(), 4}, 400); }), Code::kInternal,
              {"copy's destination: offset 4 and 400 bytes"}));
-  EXPECT(Has(Thrown([&] { encoder->Copy({f.a.get(), 0}, {f.a.get(), 40}, 80); }), Code::kInternal,
-             {"overlap"}));
+  EXPECT(Has(Thrown([&] { encoder->Copy({f.a.get(), 0}, {f.a.get(), 40}, 80); }), Code::kInternal, {"overlap"}));
   f.Add(*encoder, 1.0f);  // the encoder is left open, as when an exception ends a submission
 }
 
@@ -265,8 +257,7 @@ void RunErrors() {
 void AllocationErrors() {
   const auto device = Only();
   EXPECT(device->Allocate(0)->size() == 0);
-  EXPECT(Has(Thrown([&] { device->Allocate((1ull << 32) + 1); }), Code::kResourceExhausted,
-             {"4294967297 bytes"}));
+  EXPECT(Has(Thrown([&] { device->Allocate((1ull << 32) + 1); }), Code::kResourceExhausted, {"4294967297 bytes"}));
   FakeFail("allocate");
   EXPECT(Has(Thrown([&] { device->Allocate(8); }), Code::kResourceExhausted, {"8 bytes"}));
 }
@@ -326,6 +317,4 @@ int Main(const std::string& name) {
 }  // namespace
 }  // namespace pjrt_metal::metal
 
-int main(int count, char** arguments) {
-  return pjrt_metal::metal::Main(count == 2 ? arguments[1] : "facts");
-}
+int main(int count, char** arguments) { return pjrt_metal::metal::Main(count == 2 ? arguments[1] : "facts"); }

@@ -27,15 +27,22 @@ def run(command: list[str]) -> subprocess.CompletedProcess[str]:
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The test program, linked with the fake; skips where no compiler reads Objective-C."""
     folder = tmp_path_factory.mktemp("metal")
-    if (
-        not shutil.which("gcc")
-        or run(["gcc", "-print-prog-name=cc1obj"]).stdout.strip() == "cc1obj"
-    ):
+    if not shutil.which("gcc") or run(["gcc", "-print-prog-name=cc1obj"]).stdout.strip() == "cc1obj":
         pytest.skip("needs gcc for Objective-C: apt-get install gobjc")
     library = folder / "libfake_metal.so"
     fake = run(
-        ["gcc", "-std=gnu11", *WARNINGS, "-fPIC", "-shared", str(ROOT / "tests/metal/fake_metal.m")]
-        + ["-o", str(library), "-lobjc", "-lpthread"]
+        [
+            "gcc",
+            "-std=gnu11",
+            *WARNINGS,
+            "-fPIC",
+            "-shared",
+            str(ROOT / "tests/metal/fake_metal.m"),
+            "-o",
+            str(library),
+            "-lobjc",
+            "-lpthread",
+        ]
     )
     assert fake.returncode == 0, fake.stderr
     binary = folder / "metal_device_test"
@@ -44,8 +51,19 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ROOT / "tests/metal/metal_device_test.cc",
     ]
     built = run(
-        ["g++", "-std=c++20", *WARNINGS, *map(str, sources), "-o", str(binary), str(library)]
-        + [f"-Wl,-rpath,{folder}", "-lobjc", "-lpthread", "-ldl"]
+        [
+            "g++",
+            "-std=c++20",
+            *WARNINGS,
+            *map(str, sources),
+            "-o",
+            str(binary),
+            str(library),
+            f"-Wl,-rpath,{folder}",
+            "-lobjc",
+            "-lpthread",
+            "-ldl",
+        ]
     )
     assert built.returncode == 0, built.stderr
     return binary

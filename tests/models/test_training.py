@@ -1,4 +1,4 @@
-"""The headline models at small sizes: 20 training steps on metal lose what they lose on the CPU, and inference agrees."""
+"""The headline models at small sizes: 20 training steps lose on metal what they lose on the CPU; inference agrees."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+
 from examples.models import layers, resnet, transformer, vgg
 
 STEPS = 20
@@ -77,17 +78,13 @@ def _transformer(config: transformer.TransformerConfig) -> Case:
 
 
 def _small(causal: bool) -> transformer.TransformerConfig:
-    return transformer.TransformerConfig(
-        causal, layers=2, features=48, heads=4, vocabulary=101, length=24
-    )
+    return transformer.TransformerConfig(causal, layers=2, features=48, heads=4, vocabulary=101, length=24)
 
 
 CASES = {
     # ResNet-50's block structure with fewer and narrower blocks; 33 pixels make uneven edges.
     "resnet50": lambda: _resnet(resnet.ResNetConfig((2, 2, 1, 1), width=8, classes=10), 33),
-    "vgg16": lambda: _vgg(
-        vgg.VGGConfig(((2, 8), (2, 16), (3, 16)), hidden=32, image_size=24, classes=10)
-    ),
+    "vgg16": lambda: _vgg(vgg.VGGConfig(((2, 8), (2, 16), (3, 16)), hidden=32, image_size=24, classes=10)),
     "bert": lambda: _transformer(_small(causal=False)),
     "gpt2": lambda: _transformer(_small(causal=True)),
 }

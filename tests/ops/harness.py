@@ -10,6 +10,7 @@ import jaxlib.mlir.ir as ir
 import numpy as np
 from jaxlib import xla_client
 from jaxlib.mlir.dialects import stablehlo
+
 from mlir_lowering import importer
 from mlir_lowering.constants import constant_array
 from mlir_lowering.dtypes import BY_NAME
@@ -21,9 +22,7 @@ Array = np.ndarray[Any, Any]
 
 def compile_text(text: str | bytes, device: jax.Device) -> Any:
     """A loaded executable for `func.func @main` text (or a portable artifact)."""
-    return device.client.compile_and_load(
-        text, [device], xla_client.CompileOptions()
-    )
+    return device.client.compile_and_load(text, [device], xla_client.CompileOptions())
 
 
 def run_text(text: str, inputs: list[Array], device: jax.Device) -> list[Array]:
@@ -52,10 +51,7 @@ def sample_inputs(sample: Sample) -> list[Array]:
         return [_draw(type, rng) for type in arguments]
     made = sample.inputs(rng)
     assert len(made) == len(arguments)
-    return [
-        np.asarray(x).astype(type.dtype.numpy).reshape(type.shape)
-        for x, type in zip(made, arguments, strict=True)
-    ]
+    return [np.asarray(x).astype(type.dtype.numpy).reshape(type.shape) for x, type in zip(made, arguments, strict=True)]
 
 
 def _draw(type: TensorType, rng: np.random.Generator) -> Array:
@@ -110,9 +106,7 @@ def assert_close(got: Array, want: Array, rtol: float, atol: float, what: str) -
     if want.dtype == np.bool_ or BY_NAME_BY_NUMPY[want.dtype].is_integer:
         np.testing.assert_array_equal(got, want, err_msg=what)
         return
-    np.testing.assert_allclose(
-        got.astype(np.float64), want.astype(np.float64), rtol=rtol, atol=atol, err_msg=what
-    )
+    np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=rtol, atol=atol, err_msg=what)
 
 
 BY_NAME_BY_NUMPY = {dtype.numpy: dtype for dtype in BY_NAME.values() if dtype.kind != "token"}

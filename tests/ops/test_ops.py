@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import jax
-import mlir_lowering.ops
 import numpy as np
-import pytest
 from absl.testing import absltest, parameterized
-from mlir_lowering.registry import OPS, OpDef, Sample
 
+import mlir_lowering.ops
+from mlir_lowering.registry import OPS, OpDef, Sample
 from tests.ops import harness
 
 assert mlir_lowering.ops
@@ -38,9 +37,7 @@ class OpTest(parameterized.TestCase):
         got = harness.run_text(text, inputs, jax.devices("metal")[0])
         rtol = record.rtol if sample.rtol is None else sample.rtol
         for number, (a, b) in enumerate(zip(got, want, strict=True)):
-            harness.assert_close(
-                np.asarray(a), b, rtol, record.atol, f"{record.name} result {number}:\n{text}"
-            )
+            harness.assert_close(np.asarray(a), b, rtol, record.atol, f"{record.name} result {number}:\n{text}")
 
 
 if __name__ == "__main__":

@@ -9,9 +9,7 @@ import textwrap
 from pathlib import Path
 
 
-def run(
-    code: str, folder: Path, platforms: str | None = None, **environment: str
-) -> subprocess.CompletedProcess[str]:
+def run(code: str, folder: Path, platforms: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs `code` in `folder` with JAX_PLATFORMS=`platforms`, or without that variable."""
     full = {**os.environ, **environment}
     full.pop("JAX_PLATFORMS", None)

@@ -36,9 +36,7 @@ BREAKS = [_missing, _empty, _truncated, _not_a_library]
 def package(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A folder with a copy of the package whose library is broken, to go first on PYTHONPATH."""
     source = pjrt_metal.library_path().parent
-    shutil.copytree(
-        source, tmp_path / "site/pjrt_metal", ignore=shutil.ignore_patterns("__pycache__")
-    )
+    shutil.copytree(source, tmp_path / "site/pjrt_metal", ignore=shutil.ignore_patterns("__pycache__"))
     damage: Callable[[Path], None] = request.param
     damage(tmp_path / "site/pjrt_metal" / pjrt_metal.library_path().name)
     return tmp_path / "site"

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 from tests.ops.harness import compile_text
 
 DEVICE = "metal"
@@ -29,7 +30,7 @@ def _alive(device: jax.Device) -> None:
 
 
 def test_text_that_is_no_program(device: jax.Device) -> None:
-    with pytest.raises(Exception, match="(?i)mlir|parse|StableHLO"):
+    with pytest.raises(Exception, match=r"(?i)mlir|parse|StableHLO"):
         compile_text("this is not MLIR", device)
     _alive(device)
 
@@ -69,7 +70,7 @@ def test_wrong_argument_shape(device: jax.Device) -> None:
         " %0 = stablehlo.tanh %x : tensor<3xf32> return %0 : tensor<3xf32> }",
         device,
     )
-    with pytest.raises(Exception, match="argument|shape|size"):
+    with pytest.raises(Exception, match=r"argument|shape|size"):
         executable.execute([jax.device_put(np.ones(4, np.float32), device)])
     _alive(device)
 
@@ -77,14 +78,17 @@ def test_wrong_argument_shape(device: jax.Device) -> None:
 def test_donated_buffer_used_again(device: jax.Device) -> None:
     x = jax.device_put(np.ones(8, np.float32), device)
     y = jax.jit(lambda a: a + 1, donate_argnums=0)(x)
-    with pytest.raises(Exception, match="(?i)delet|donat"):
+    with pytest.raises(Exception, match=r"(?i)delet|donat"):
         np.asarray(x + 1)
     np.testing.assert_array_equal(np.asarray(y), np.full(8, 2, np.float32))
     _alive(device)
 
 
 def test_impossible_allocation(device: jax.Device) -> None:
-    with jax.default_device(device), pytest.raises(Exception, match="(?i)RESOURCE_EXHAUSTED|memory"):
+    with (
+        jax.default_device(device),
+        pytest.raises(Exception, match=r"(?i)RESOURCE_EXHAUSTED|memory"),
+    ):
         np.asarray(jax.jit(lambda: jnp.ones((1 << 20, 1 << 20), jnp.float32))())
     _alive(device)
 

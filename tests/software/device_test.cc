@@ -19,37 +19,33 @@
 namespace pjrt_metal::software {
 namespace {
 
-#define EXPECT(condition)                                                           \
-  do {                                                                              \
-    if (!(condition))                                                               \
-      throw std::logic_error("line " + std::to_string(__LINE__) + ": " #condition); \
+#define EXPECT(condition)                                                                           \
+  do {                                                                                              \
+    if (!(condition)) throw std::logic_error("line " + std::to_string(__LINE__) + ": " #condition); \
   } while (0)
 
 constexpr char kPreamble[] = "using namespace metal;\n";
 
 KernelSource Add() {
-  return {"k_add",
-          "kernel void k_add(device const float* __restrict a [[buffer(0)]],\n"
-          "    device const float* __restrict b [[buffer(1)]],\n"
-          "    device float* __restrict c [[buffer(2)]], constant float& scale [[buffer(3)]],\n"
-          "    uint3 tid [[thread_position_in_grid]]) {\n"
-          "  c[tid.x] = scale * (a[tid.x] + b[tid.x]);\n}\n",
-          {ParamKind::kInput, ParamKind::kInput, ParamKind::kOutput, ParamKind::kArgs,
-           ParamKind::kThreadPositionInGrid}};
+  return {
+      "k_add",
+      "kernel void k_add(device const float* __restrict a [[buffer(0)]],\n"
+      "    device const float* __restrict b [[buffer(1)]],\n"
+      "    device float* __restrict c [[buffer(2)]], constant float& scale [[buffer(3)]],\n"
+      "    uint3 tid [[thread_position_in_grid]]) {\n"
+      "  c[tid.x] = scale * (a[tid.x] + b[tid.x]);\n}\n",
+      {ParamKind::kInput, ParamKind::kInput, ParamKind::kOutput, ParamKind::kArgs, ParamKind::kThreadPositionInGrid}};
 }
 
 // Writes `number` once: kernels that differ in name and content.
 KernelSource Store(int number) {
   const std::string name = "k_store" + std::to_string(number);
   return {name,
-          "kernel void " + name +
-              "(device int* out [[buffer(0)]]) { *out = " + std::to_string(number) + "; }\n",
+          "kernel void " + name + "(device int* out [[buffer(0)]]) { *out = " + std::to_string(number) + "; }\n",
           {ParamKind::kOutput}};
 }
 
-PipelineRef Compile(Device& device, const KernelSource& kernel) {
-  return device.Compile(kPreamble, {&kernel, 1})[0];
-}
+PipelineRef Compile(Device& device, const KernelSource& kernel) { return device.Compile(kPreamble, {&kernel, 1})[0]; }
 
 Grid Threads(uint32_t x, uint32_t y = 1, uint32_t z = 1) { return {{x, y, z}, {0, 0, 0}}; }
 
@@ -64,8 +60,8 @@ std::span<const std::byte> Bytes(const T& value) {
 }
 
 // One that runs `kernel` on buffers at their starts.
-void Launch(Device& device, const Pipeline& kernel, std::vector<AllocationRef> buffers,
-            std::span<const std::byte> args, const Grid& grid) {
+void Launch(Device& device, const Pipeline& kernel, std::vector<AllocationRef> buffers, std::span<const std::byte> args,
+            const Grid& grid) {
   std::vector<Binding> bindings;
   for (const AllocationRef& buffer : buffers) bindings.push_back({buffer.get(), 0});
   const auto encoder = device.NewEncoder();
@@ -96,8 +92,7 @@ void ExpectError(Code code, std::initializer_list<const char*> texts, Function f
 
 // Adds `count` numbers on `device` and compares.
 void RunAdd(Device& device, const Pipeline& add, uint32_t count) {
-  const AllocationRef a = device.Allocate(count * 4), b = device.Allocate(count * 4),
-                      c = device.Allocate(count * 4);
+  const AllocationRef a = device.Allocate(count * 4), b = device.Allocate(count * 4), c = device.Allocate(count * 4);
   std::iota(Data<float>(a), Data<float>(a) + count, 0.0f);
   std::iota(Data<float>(b), Data<float>(b) + count, 1.0f);
   std::memset(c->data(), 0xff, c->size());
@@ -130,11 +125,10 @@ void CheckEveryParameter() {
       "    in_group.y, in_group.z, lane, simd, group_size.x, group_size.y, group_size.z,\n"
       "    groups.x, groups.y, groups.z};\n"
       "  for (uint v = 0; v < 17; ++v) seen[17 * i + v] = values[v];\n}\n",
-      {ParamKind::kThreadPositionInGrid, ParamKind::kInput, ParamKind::kArgs,
-       ParamKind::kThreadgroupPositionInGrid, ParamKind::kThreadPositionInThreadgroup,
-       ParamKind::kThreadIndexInSimdgroup, ParamKind::kSimdgroupIndexInThreadgroup,
-       ParamKind::kThreadsPerThreadgroup, ParamKind::kThreadgroupsPerGrid, ParamKind::kOutput,
-       ParamKind::kOutput}};
+      {ParamKind::kThreadPositionInGrid, ParamKind::kInput, ParamKind::kArgs, ParamKind::kThreadgroupPositionInGrid,
+       ParamKind::kThreadPositionInThreadgroup, ParamKind::kThreadIndexInSimdgroup,
+       ParamKind::kSimdgroupIndexInThreadgroup, ParamKind::kThreadsPerThreadgroup, ParamKind::kThreadgroupsPerGrid,
+       ParamKind::kOutput, ParamKind::kOutput}};
   const auto device = Create();
   const PipelineRef pipeline = Compile(*device, kernel);
   constexpr uint32_t kCount = 5 * 3 * 4;
@@ -181,23 +175,21 @@ void CheckArgumentsByPointer() {
 }
 
 void CheckEveryThreadRunsOnce() {
-  const KernelSource kernel = {
-      "k_count",
-      "kernel void k_count(device int* counts [[buffer(0)]],\n"
-      "    uint3 tid [[thread_position_in_grid]], uint3 grid [[threadgroups_per_grid]]) {\n"
-      "  counts[tid.x + grid.x * (tid.y + grid.y * tid.z)] += 1;\n}\n",
-      {ParamKind::kOutput, ParamKind::kThreadPositionInGrid, ParamKind::kThreadgroupsPerGrid}};
+  const KernelSource kernel = {"k_count",
+                               "kernel void k_count(device int* counts [[buffer(0)]],\n"
+                               "    uint3 tid [[thread_position_in_grid]], uint3 grid [[threadgroups_per_grid]]) {\n"
+                               "  counts[tid.x + grid.x * (tid.y + grid.y * tid.z)] += 1;\n}\n",
+                               {ParamKind::kOutput, ParamKind::kThreadPositionInGrid, ParamKind::kThreadgroupsPerGrid}};
   const auto device = Create();
   const PipelineRef pipeline = Compile(*device, kernel);
-  for (const Grid& grid : {Threads(1), Threads(2), Threads(15), Threads(1, 31), Threads(3, 1, 7),
-                           Threads(129, 3, 2), Threads(1, 1, 100000), Threads(7, 11, 13)}) {
+  for (const Grid& grid : {Threads(1), Threads(2), Threads(15), Threads(1, 31), Threads(3, 1, 7), Threads(129, 3, 2),
+                           Threads(1, 1, 100000), Threads(7, 11, 13)}) {
     const size_t count = size_t{grid.threads[0]} * grid.threads[1] * grid.threads[2];
     const AllocationRef counts = device->Allocate(count * 4);
     std::memset(counts->data(), 0, count * 4);
     for (int launch = 1; launch <= 3; ++launch) {
       Launch(*device, *pipeline, {counts}, {}, grid);
-      EXPECT(std::count(Data<int>(counts), Data<int>(counts) + count, launch) ==
-             static_cast<ptrdiff_t>(count));
+      EXPECT(std::count(Data<int>(counts), Data<int>(counts) + count, launch) == static_cast<ptrdiff_t>(count));
     }
   }
 }
@@ -225,8 +217,7 @@ void CheckSameNameOtherContent() {
   const PipelineRef first = Compile(*device, one), second = Compile(*device, two);
   const PipelineRef third = device->Compile("#define out out\n", {&one, 1})[0];
   const AllocationRef out = device->Allocate(4);
-  for (const auto& [pipeline, expected] :
-       {std::pair(first, 1), std::pair(second, 2), std::pair(third, 1)}) {
+  for (const auto& [pipeline, expected] : {std::pair(first, 1), std::pair(second, 2), std::pair(third, 1)}) {
     Launch(*device, *pipeline, {out}, {}, Threads(1));
     EXPECT(*Data<int>(out) == expected);
   }
@@ -271,8 +262,7 @@ void CheckForkedChild() {
 
 void CheckCopies() {
   const auto device = Create();
-  const AllocationRef memory = device->Allocate(10), empty = device->Allocate(0),
-                      nothing = device->Wrap(nullptr, 0);
+  const AllocationRef memory = device->Allocate(10), empty = device->Allocate(0), nothing = device->Wrap(nullptr, 0);
   std::memcpy(memory->data(), "0123456789", 10);
   const auto encoder = device->NewEncoder();
   encoder->Copy({empty.get(), 0}, {empty.get(), 0}, 0);
@@ -284,8 +274,7 @@ void CheckCopies() {
   EXPECT(std::memcmp(memory->data(), "0123456012", 10) == 0);
   ExpectError(Code::kInternal, {"copy's source", "4 bytes at offset 7 of an allocation of 10"},
               [&] { encoder->Copy({memory.get(), 7}, {memory.get(), 0}, 4); });
-  ExpectError(Code::kInternal, {"copy's destination"},
-              [&] { encoder->Copy({memory.get(), 0}, {memory.get(), 7}, 4); });
+  ExpectError(Code::kInternal, {"copy's destination"}, [&] { encoder->Copy({memory.get(), 0}, {memory.get(), 7}, 4); });
 }
 
 void CheckMemory() {
@@ -304,8 +293,7 @@ void CheckMemory() {
     std::memset(memory->data(), 1, bytes);
   }
   const uint64_t too_much = device->info().max_buffer_bytes + 1;
-  ExpectError(Code::kResourceExhausted, {std::to_string(too_much).c_str()},
-              [&] { device->Allocate(too_much); });
+  ExpectError(Code::kResourceExhausted, {std::to_string(too_much).c_str()}, [&] { device->Allocate(too_much); });
   alignas(64) static std::byte host[256];
   const AllocationRef wrapped = device->Wrap(host, sizeof host);
   EXPECT(wrapped->data() == host && wrapped->size() == sizeof host);
@@ -318,20 +306,16 @@ void CheckRefusals() {
   const PipelineRef add = Compile(*device, Add());
   const AllocationRef memory = device->Allocate(16);
   const float scale = 1;
-  const auto dispatch = [&](size_t buffers, std::span<const std::byte> args, size_t offset,
-                            const Grid& grid) {
+  const auto dispatch = [&](size_t buffers, std::span<const std::byte> args, size_t offset, const Grid& grid) {
     const std::vector<Binding> bindings(buffers, {memory.get(), offset});
     device->NewEncoder()->Dispatch(*add, bindings, args, grid);
   };
   dispatch(3, Bytes(scale), 0, Threads(4));
   ExpectError(Code::kInternal, {"k_add", "2 buffers", "takes 3 buffers"},
               [&] { dispatch(2, Bytes(scale), 0, Threads(4)); });
-  ExpectError(Code::kInternal, {"k_add", "0 bytes of arguments"},
-              [&] { dispatch(3, {}, 0, Threads(4)); });
-  ExpectError(Code::kInternal, {"k_add", "offset 17"},
-              [&] { dispatch(3, Bytes(scale), 17, Threads(4)); });
-  ExpectError(Code::kInternal, {"k_add", "empty grid"},
-              [&] { dispatch(3, Bytes(scale), 0, Threads(4, 0)); });
+  ExpectError(Code::kInternal, {"k_add", "0 bytes of arguments"}, [&] { dispatch(3, {}, 0, Threads(4)); });
+  ExpectError(Code::kInternal, {"k_add", "offset 17"}, [&] { dispatch(3, Bytes(scale), 17, Threads(4)); });
+  ExpectError(Code::kInternal, {"k_add", "empty grid"}, [&] { dispatch(3, Bytes(scale), 0, Threads(4, 0)); });
   ExpectError(Code::kInvalidArgument, {"k_add", "2^64"},
               [&] { dispatch(3, Bytes(scale), 0, Threads(1u << 31, 1u << 31, 4)); });
   ExpectError(Code::kUnimplemented, {"k_add", "threadgroups"},
@@ -365,8 +349,7 @@ void CheckSourceWithError() {
 // What compiling says, for the environments that test_device.py makes.
 void CheckNoCompiler() {
   const auto device = Create();
-  ExpectError(Code::kFailedPrecondition,
-              {"C++ compiler", "PJRT_METAL_CXX", "pip install pjrt-metal[software]"},
+  ExpectError(Code::kFailedPrecondition, {"C++ compiler", "PJRT_METAL_CXX", "pip install pjrt-metal[software]"},
               [&] { Compile(*device, Add()); });
 }
 
@@ -378,8 +361,7 @@ void CheckWrongCompiler() {
 
 void CheckUselessCompiler() {
   const auto device = Create();
-  ExpectError(Code::kInternal, {std::getenv("PJRT_METAL_CXX"), "exit status"},
-              [&] { Compile(*device, Add()); });
+  ExpectError(Code::kInternal, {std::getenv("PJRT_METAL_CXX"), "exit status"}, [&] { Compile(*device, Add()); });
 }
 
 void CheckNoTemporaryFolder() {

@@ -15,9 +15,7 @@ mp.dps = 160  # the parts of 2^53 / (2 pi) begin 53 bits in; Remez exchange need
 Function = Callable[[mpf], mpf]
 
 
-def remez(
-    f: Function, weight: Function, degree: int, lo: float, hi: float
-) -> tuple[list[mpf], mpf]:
+def remez(f: Function, weight: Function, degree: int, lo: float, hi: float) -> tuple[list[mpf], mpf]:
     """The polynomial (lowest first) of least max |p(x) - f(x)| * weight(x), and that maximum."""
     a, b = mpf(lo), mpf(hi)
     n = degree + 2
@@ -55,9 +53,7 @@ def remez(
     return coefficients, worst
 
 
-def fit(
-    name: str, f: Function, limit: mpf, weight: Function, degree: int, lo: float, hi: float
-) -> None:
+def fit(name: str, f: Function, limit: mpf, weight: Function, degree: int, lo: float, hi: float) -> None:
     """Prints the polynomial for f, which is `limit` where its formula would divide by zero."""
 
     def safe(x: mpf) -> mpf:

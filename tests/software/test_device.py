@@ -14,9 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "tests/software/device_test.cc"
-CHECKS = re.findall(
-    r'\{"(\w+)", \w+\}', SOURCE.read_text().split("kChecks[] = {")[1].split("};")[0]
-)
+CHECKS = re.findall(r'\{"(\w+)", \w+\}', SOURCE.read_text().split("kChecks[] = {")[1].split("};")[0])
 
 
 @pytest.fixture(scope="session")

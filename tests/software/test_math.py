@@ -31,7 +31,7 @@ FLAGS = [
     "-fPIC",
     "-shared",
 ]
-FLAGS += ["-fno-trapping-math", "-fwrapv", "-ffp-contract=fast", "-mprefer-vector-width=512"]
+FLAGS += ["-fno-trapping-math", "-ffp-contract=fast", "-mprefer-vector-width=512"]
 # glibc's documented errors reach 4 ulp (cbrt).
 DOUBLE_ULP = 4.0
 # numpy's name, MSL's.
@@ -348,9 +348,7 @@ def operands(count: int, dtype: str) -> list[np.ndarray]:
         return [np.concatenate([p.astype(dtype) for p in ps]) for ps in parts]
 
 
-def check(
-    f: Function, got: np.ndarray, wanted: np.ndarray, inputs: list[np.ndarray], ulp: float
-) -> None:
+def check(f: Function, got: np.ndarray, wanted: np.ndarray, inputs: list[np.ndarray], ulp: float) -> None:
     """`wanted` in higher precision: equal where its rounding is 0, infinite or NaN, else near."""
     rounded = wanted.astype(got.dtype)
     exact = ~np.isfinite(rounded) | (rounded == 0)

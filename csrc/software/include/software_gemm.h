@@ -14,10 +14,9 @@ struct gemm_vector {
 // `b_step` elements, those of c every `c_step`. All Rows * Vectors sums stay in registers: 12 x 2
 // leaves 8 of AVX-512's 32 for b and a.
 template <class T, int Bytes, int Rows, int Vectors>
-inline __attribute__((always_inline)) void gemm_tile(const T* __restrict a, int row_step,
-                                                     int k_step, const T* __restrict b, int b_step,
-                                                     T* __restrict c, int c_step, int count,
-                                                     bool accumulate) {
+inline __attribute__((always_inline)) void gemm_tile(const T* __restrict a, int row_step, int k_step,
+                                                     const T* __restrict b, int b_step, T* __restrict c, int c_step,
+                                                     int count, bool accumulate) {
   using V = typename gemm_vector<T, Bytes>::type;
   using U = typename gemm_vector<T, Bytes>::unaligned;
   constexpr int lanes = Bytes / int(sizeof(T));
@@ -26,8 +25,7 @@ inline __attribute__((always_inline)) void gemm_tile(const T* __restrict a, int 
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 4
-      for (int v = 0; v < Vectors; ++v)
-        sum[r][v] = *reinterpret_cast<const U*>(c + r * c_step + v * lanes);
+      for (int v = 0; v < Vectors; ++v) sum[r][v] = *reinterpret_cast<const U*>(c + r * c_step + v * lanes);
   } else {
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r)
@@ -38,8 +36,7 @@ inline __attribute__((always_inline)) void gemm_tile(const T* __restrict a, int 
   for (int k = 0; k < count; ++k) {
     V row[Vectors];
 #pragma GCC unroll 4
-    for (int v = 0; v < Vectors; ++v)
-      row[v] = *reinterpret_cast<const U*>(b + long(k) * b_step + v * lanes);
+    for (int v = 0; v < Vectors; ++v) row[v] = *reinterpret_cast<const U*>(b + long(k) * b_step + v * lanes);
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 4

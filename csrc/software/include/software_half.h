@@ -82,14 +82,14 @@ struct small_result<A, B, false, true> : enable_if<is_integer<A>, B> {};
 
 }  // namespace software
 
-#define SOFTWARE_OPERATOR(op)                                                           \
-  template <class A, class B, class R = typename software::small_result<A, B>::type>    \
-  inline R operator op(A a, B b) {                                                      \
-    return R(float(a) op float(b));                                                     \
-  }                                                                                     \
+#define SOFTWARE_OPERATOR(op)                                                             \
+  template <class A, class B, class R = typename software::small_result<A, B>::type>      \
+  inline R operator op(A a, B b) {                                                        \
+    return R(float(a) op float(b));                                                       \
+  }                                                                                       \
   template <class A, class B, class = software::enable_if_t<software::is_small_float<A>>> \
-  inline A& operator op##=(A & a, B b) {                                                \
-    return a = A(float(a) op float(b));                                                 \
+  inline A& operator op##=(A & a, B b) {                                                  \
+    return a = A(float(a) op float(b));                                                   \
   }
 SOFTWARE_OPERATOR(+)
 SOFTWARE_OPERATOR(-)
@@ -97,10 +97,10 @@ SOFTWARE_OPERATOR(*)
 SOFTWARE_OPERATOR(/)
 #undef SOFTWARE_OPERATOR
 
-#define SOFTWARE_COMPARISON(op)                                                      \
-  template <class A, class B, class = typename software::small_result<A, B>::type>   \
-  inline bool operator op(A a, B b) {                                                \
-    return float(a) op float(b);                                                     \
+#define SOFTWARE_COMPARISON(op)                                                    \
+  template <class A, class B, class = typename software::small_result<A, B>::type> \
+  inline bool operator op(A a, B b) {                                              \
+    return float(a) op float(b);                                                   \
   }
 SOFTWARE_COMPARISON(==)
 SOFTWARE_COMPARISON(!=)
@@ -123,5 +123,5 @@ inline A operator+(A a) {
 inline half operator""h(long double x) { return half(float(x)); }
 inline half operator""h(unsigned long long x) { return half(float(x)); }
 #ifndef __clang__  // which reads bf as part of the number
-inline bfloat operator""bf(long double x) { return bfloat(float(x)); }
+inline bfloat operator"" bf(long double x) { return bfloat(float(x)); }
 #endif

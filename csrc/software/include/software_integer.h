@@ -53,8 +53,7 @@ SOFTWARE_INLINE software::if_integer<T> abs(T x) {
   return x < T(0) ? T(-x) : x;
 }
 template <class T>
-SOFTWARE_INLINE software::enable_if_t<software::is_integer<T>, software::unsigned_t<T>> absdiff(
-    T a, T b) {
+SOFTWARE_INLINE software::enable_if_t<software::is_integer<T>, software::unsigned_t<T>> absdiff(T a, T b) {
   using U = software::unsigned_t<T>;
   return a > b ? U(U(a) - U(b)) : U(U(b) - U(a));
 }

@@ -14,9 +14,7 @@ SOFTWARE_INLINE double double_of(ulong x) { return __builtin_bit_cast(double, x)
 SOFTWARE_INLINE float float_of(uint x) { return __builtin_bit_cast(float, x); }
 
 // 2^n for integral n in [-1022, 1023], given as double(n) + 0x1.8p52: n is in the sum's low bits.
-SOFTWARE_INLINE double power_of_two(double shifted) {
-  return double_of((bits_of(shifted) << 52) + (1023ul << 52));
-}
+SOFTWARE_INLINE double power_of_two(double shifted) { return double_of((bits_of(shifted) << 52) + (1023ul << 52)); }
 
 // 2^z as scale + scale * tail, where |z| <= 1000; tail is in [-0.3, 0.42] and exact to 2^-43
 // relative.
@@ -329,8 +327,7 @@ SOFTWARE_INLINE float sin(float x) {
   const software::angle a = software::reduce_angle(x);
   const float value = float(a.quadrant & 1 ? a.cos : a.sin);
   const uint flip = uint(a.quadrant & 2) << 30;
-  const float sine =
-      software::float_of(software::bits_of(value) ^ flip ^ (software::bits_of(x) & 0x80000000u));
+  const float sine = software::float_of(software::bits_of(value) ^ flip ^ (software::bits_of(x) & 0x80000000u));
   return isfinite(x) ? sine : __builtin_nanf("");
 }
 SOFTWARE_INLINE float cos(float x) {
@@ -348,8 +345,7 @@ SOFTWARE_INLINE float tan(float x) {
   const software::angle a = software::reduce_angle(x);
   const bool odd = a.quadrant & 1;
   const double ratio = (odd ? -a.cos : a.sin) / (odd ? a.sin : a.cos);
-  const float tangent =
-      software::float_of(software::bits_of(float(ratio)) ^ (software::bits_of(x) & 0x80000000u));
+  const float tangent = software::float_of(software::bits_of(float(ratio)) ^ (software::bits_of(x) & 0x80000000u));
   return isfinite(x) ? tangent : __builtin_nanf("");
 }
 SOFTWARE_INLINE float asin(float x) {

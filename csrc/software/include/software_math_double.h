@@ -74,9 +74,7 @@ SOFTWARE_INLINE double fdim(double a, double b) {
   const double d = a - b;
   return a <= b ? 0.0 : d;
 }
-SOFTWARE_INLINE double powr(double x, double y) {
-  return x < 0.0 ? __builtin_nan("") : __builtin_pow(x, y);
-}
+SOFTWARE_INLINE double powr(double x, double y) { return x < 0.0 ? __builtin_nan("") : __builtin_pow(x, y); }
 SOFTWARE_INLINE double sign(double x) {
   const double s = x < 0.0 ? -1.0 : x;
   const double t = x > 0.0 ? 1.0 : s;

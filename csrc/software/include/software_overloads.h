@@ -124,17 +124,13 @@ SOFTWARE_INLINE software::enable_if_t<software::is_small_float<T>, T> nextafter(
   return result;
 }
 
-#define SOFTWARE_3(name)                                                  \
-  SOFTWARE_INLINE half name(half x, half y, half z) {                     \
-    return half(name(float(x), float(y), float(z)));                      \
-  }                                                                       \
-  SOFTWARE_INLINE bfloat name(bfloat x, bfloat y, bfloat z) {             \
-    return bfloat(name(float(x), float(y), float(z)));                    \
-  }                                                                       \
-  template <class T, int N>                                               \
-  SOFTWARE_INLINE vec<T, N> name(vec<T, N> x, vec<T, N> y, vec<T, N> z) { \
-    for (int i = 0; i < N; ++i) x[i] = name(x[i], y[i], z[i]);            \
-    return x;                                                             \
+#define SOFTWARE_3(name)                                                                                           \
+  SOFTWARE_INLINE half name(half x, half y, half z) { return half(name(float(x), float(y), float(z))); }           \
+  SOFTWARE_INLINE bfloat name(bfloat x, bfloat y, bfloat z) { return bfloat(name(float(x), float(y), float(z))); } \
+  template <class T, int N>                                                                                        \
+  SOFTWARE_INLINE vec<T, N> name(vec<T, N> x, vec<T, N> y, vec<T, N> z) {                                          \
+    for (int i = 0; i < N; ++i) x[i] = name(x[i], y[i], z[i]);                                                     \
+    return x;                                                                                                      \
   }
 SOFTWARE_3(fma)
 SOFTWARE_3(clamp)

@@ -68,33 +68,28 @@ SOFTWARE_INLINE T atomic_load_explicit(const volatile atomic<T>* a, memory_order
   return value;
 }
 template <class T>
-SOFTWARE_INLINE void atomic_store_explicit(volatile atomic<T>* a, software::same_t<T> x,
-                                           memory_order) {
+SOFTWARE_INLINE void atomic_store_explicit(volatile atomic<T>* a, software::same_t<T> x, memory_order) {
   __atomic_store(&a->value, &x, __ATOMIC_RELAXED);
 }
 template <class T>
-SOFTWARE_INLINE T atomic_exchange_explicit(volatile atomic<T>* a, software::same_t<T> x,
-                                           memory_order) {
+SOFTWARE_INLINE T atomic_exchange_explicit(volatile atomic<T>* a, software::same_t<T> x, memory_order) {
   T old;
   __atomic_exchange(&a->value, &x, &old, __ATOMIC_RELAXED);
   return old;
 }
 template <class T>
-SOFTWARE_INLINE bool atomic_compare_exchange_weak_explicit(volatile atomic<T>* a, T* expected,
-                                                           software::same_t<T> x, memory_order,
-                                                           memory_order) {
-  return __atomic_compare_exchange(&a->value, expected, &x, true, __ATOMIC_RELAXED,
-                                   __ATOMIC_RELAXED);
+SOFTWARE_INLINE bool atomic_compare_exchange_weak_explicit(volatile atomic<T>* a, T* expected, software::same_t<T> x,
+                                                           memory_order, memory_order) {
+  return __atomic_compare_exchange(&a->value, expected, &x, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 // Compare and exchange for all: floats have no other way, and integers need none here.
-#define SOFTWARE_ATOMIC(name, result)                                                            \
-  template <class T>                                                                             \
-  SOFTWARE_INLINE T atomic_fetch_##name##_explicit(volatile atomic<T>* a, software::same_t<T> x, \
-                                                   memory_order order) {                         \
-    T old = atomic_load_explicit(a, order);                                                      \
-    while (!atomic_compare_exchange_weak_explicit(a, &old, T(result), order, order)) {           \
-    }                                                                                            \
-    return old;                                                                                  \
+#define SOFTWARE_ATOMIC(name, result)                                                                                  \
+  template <class T>                                                                                                   \
+  SOFTWARE_INLINE T atomic_fetch_##name##_explicit(volatile atomic<T>* a, software::same_t<T> x, memory_order order) { \
+    T old = atomic_load_explicit(a, order);                                                                            \
+    while (!atomic_compare_exchange_weak_explicit(a, &old, T(result), order, order)) {                                 \
+    }                                                                                                                  \
+    return old;                                                                                                        \
   }
 SOFTWARE_ATOMIC(add, old + x)
 SOFTWARE_ATOMIC(sub, old - x)

@@ -72,11 +72,10 @@ template <class A>
 constexpr bool is_same<A, A> = true;
 
 template <class T>
-constexpr bool is_integer = is_same<T, bool> || is_same<T, char> || is_same<T, int8_t> ||
-                            is_same<T, uchar> || is_same<T, short> || is_same<T, ushort> ||
-                            is_same<T, int> || is_same<T, uint> || is_same<T, long> ||
-                            is_same<T, ulong> || is_same<T, long long> ||
-                            is_same<T, unsigned long long>;
+constexpr bool is_integer =
+    is_same<T, bool> || is_same<T, char> || is_same<T, int8_t> || is_same<T, uchar> || is_same<T, short> ||
+    is_same<T, ushort> || is_same<T, int> || is_same<T, uint> || is_same<T, long> || is_same<T, ulong> ||
+    is_same<T, long long> || is_same<T, unsigned long long>;
 
 template <class T>
 struct make_unsigned {

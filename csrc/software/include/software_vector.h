@@ -76,26 +76,26 @@ using same_t = typename same<T>::type;
 
 namespace metal {
 
-#define SOFTWARE_BINARY(op, R)                                                    \
-  template <class T, int N>                                                       \
-  inline vec<R, N> operator op(vec<T, N> a, vec<T, N> b) {                        \
-    vec<R, N> r;                                                                  \
-    for (int i = 0; i < N; ++i) r[i] = R(a[i] op b[i]);                           \
-    return r;                                                                     \
-  }                                                                               \
-  template <class T, int N>                                                       \
-  inline vec<R, N> operator op(vec<T, N> a, software::same_t<T> b) {              \
-    return a op vec<T, N>(b);                                                     \
-  }                                                                               \
-  template <class T, int N>                                                       \
-  inline vec<R, N> operator op(software::same_t<T> a, vec<T, N> b) {              \
-    return vec<T, N>(a) op b;                                                     \
+#define SOFTWARE_BINARY(op, R)                                       \
+  template <class T, int N>                                          \
+  inline vec<R, N> operator op(vec<T, N> a, vec<T, N> b) {           \
+    vec<R, N> r;                                                     \
+    for (int i = 0; i < N; ++i) r[i] = R(a[i] op b[i]);              \
+    return r;                                                        \
+  }                                                                  \
+  template <class T, int N>                                          \
+  inline vec<R, N> operator op(vec<T, N> a, software::same_t<T> b) { \
+    return a op vec<T, N>(b);                                        \
+  }                                                                  \
+  template <class T, int N>                                          \
+  inline vec<R, N> operator op(software::same_t<T> a, vec<T, N> b) { \
+    return vec<T, N>(a) op b;                                        \
   }
-#define SOFTWARE_ARITHMETIC(op)                                                   \
-  SOFTWARE_BINARY(op, T)                                                          \
-  template <class T, int N, class B>                                              \
-  inline vec<T, N>& operator op##=(vec<T, N>& a, B b) {                           \
-    return a = a op b;                                                            \
+#define SOFTWARE_ARITHMETIC(op)                         \
+  SOFTWARE_BINARY(op, T)                                \
+  template <class T, int N, class B>                    \
+  inline vec<T, N>& operator op##=(vec<T, N>& a, B b) { \
+    return a = a op b;                                  \
   }
 SOFTWARE_ARITHMETIC(+)
 SOFTWARE_ARITHMETIC(-)
@@ -118,11 +118,11 @@ SOFTWARE_BINARY(||, bool)
 #undef SOFTWARE_ARITHMETIC
 #undef SOFTWARE_BINARY
 
-#define SOFTWARE_UNARY(op)                              \
-  template <class T, int N>                             \
-  inline vec<T, N> operator op(vec<T, N> a) {           \
-    for (int i = 0; i < N; ++i) a[i] = T(op a[i]);      \
-    return a;                                           \
+#define SOFTWARE_UNARY(op)                         \
+  template <class T, int N>                        \
+  inline vec<T, N> operator op(vec<T, N> a) {      \
+    for (int i = 0; i < N; ++i) a[i] = T(op a[i]); \
+    return a;                                      \
   }
 SOFTWARE_UNARY(+)
 SOFTWARE_UNARY(-)
@@ -132,10 +132,10 @@ SOFTWARE_UNARY(!)
 
 }  // namespace metal
 
-#define SOFTWARE_VECTORS(T)                 \
-  using T##2 = metal::vec<T, 2>;            \
-  using T##3 = metal::vec<T, 3>;            \
-  using T##4 = metal::vec<T, 4>;            \
+#define SOFTWARE_VECTORS(T)                      \
+  using T##2 = metal::vec<T, 2>;                 \
+  using T##3 = metal::vec<T, 3>;                 \
+  using T##4 = metal::vec<T, 4>;                 \
   using packed_##T##2 = metal::packed_vec<T, 2>; \
   using packed_##T##3 = metal::packed_vec<T, 3>; \
   using packed_##T##4 = metal::packed_vec<T, 4>;
