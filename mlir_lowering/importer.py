@@ -8,6 +8,7 @@ user's source line.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,8 @@ from mlir_lowering.registry import OPS
 _BYTECODE = b"ML\xefR"
 # Index arithmetic in kernels is 32 bits wide.
 MAX_ELEMENTS = 2**31 - 1
+# What one MLIR context reads before it makes place for another.
+CONTEXT_BYTES = 1 << 20
 # Calls inside calls: deeper is a program that calls itself.
 MAX_CALLS = 200
 
@@ -56,8 +59,30 @@ class SourceLine:
         return bool(str(self))
 
 
-def decode(code: bytes) -> ir.Module:
-    """The MLIR module of a portable artifact or of MLIR text, verified. Raises CompileError with MLIR's words."""
+class _SharedContext:
+    """One MLIR context for all programs: making one takes longer than reading a small program.
+
+    A context keeps every attribute it has seen, constants too: it is replaced when it has read CONTEXT_BYTES.
+    """
+
+    def __init__(self) -> None:
+        self.context: ir.Context | None = None
+        self.bytes_read = 0
+
+    def get(self, size: int) -> ir.Context:
+        if self.context is None or self.bytes_read > CONTEXT_BYTES:
+            self.context = _new_context()
+            self.bytes_read = 0
+        self.bytes_read += size
+        return self.context
+
+
+_shared = _SharedContext()
+# Held while a module is decoded and walked: a context tells all its diagnostics to whoever listens.
+lock = threading.RLock()
+
+
+def _new_context() -> ir.Context:
     context = ir.Context()
     registry = ir.DialectRegistry()
     _jax_mlir_ext.register_dialects(registry)
@@ -67,6 +92,15 @@ def decode(code: bytes) -> ir.Module:
     chlo.register_dialect(context)
     sdy.register_dialect(context)
     mhlo.register_mhlo_dialect(context)
+    return context
+
+
+def decode(code: bytes) -> ir.Module:
+    """The MLIR module of a portable artifact or of MLIR text, verified; the caller holds `lock`.
+
+    Raises CompileError with MLIR's words.
+    """
+    context = _shared.get(len(code))
     said: list[str] = []
 
     def note(diagnostic: ir.Diagnostic) -> bool:

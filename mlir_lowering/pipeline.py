@@ -50,11 +50,12 @@ def compile_program(code: bytes, options: CompileOptions, target: Target, log: L
     clock = _Clock(log)
     fingerprint = _fingerprint(code, options, target)
 
-    module = clock.time("decode", importer.decode, code)
-    module = clock.time("normalize", importer.normalize, module)
-    graph = clock.time("import", importer.build, module)
-    dumper = dump.open_dump(graph.name, fingerprint)
-    dumper.text("stablehlo.mlir", lambda: str(module))
+    with importer.lock:
+        module = clock.time("decode", importer.decode, code)
+        module = clock.time("normalize", importer.normalize, module)
+        graph = clock.time("import", importer.build, module)
+        dumper = dump.open_dump(graph.name, fingerprint)
+        dumper.text("stablehlo.mlir", lambda: str(module))
     dumper.graph("00-import", graph)
 
     for number, (name, run) in enumerate(PASSES, 1):
