@@ -104,7 +104,10 @@ def decode(code: bytes) -> ir.Module:
     said: list[str] = []
 
     def note(diagnostic: ir.Diagnostic) -> bool:
-        said.append(f"{diagnostic.location}: {diagnostic.message}")
+        try:
+            said.append(f"{diagnostic.location}: {diagnostic.message}")
+        except RuntimeError:  # not UTF-8, in a corrupt program
+            said.append("(a message that is not text)")
         return True
 
     handler = context.attach_diagnostic_handler(note)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import mlir_lowering.ops
-from mlir_lowering import dump, importer, msl
+from mlir_lowering import dump, importer, msl, trial_decoder
 from mlir_lowering.cost import analyze
 from mlir_lowering.graph import Graph
 from mlir_lowering.options import CompileOptions, read_options
@@ -37,11 +37,16 @@ def _no_log(phase: str, milliseconds: float, detail: str) -> None:
     pass
 
 
-def compile_artifact(code: bytes, format: str, options: bytes, target: str, log: Log = _no_log) -> bytes:
+def compile_artifact(
+    code: bytes, format: str, options: bytes, target: str, trusted: bool = True, log: Log = _no_log
+) -> bytes:
     """A Program's bytes for a StableHLO portable artifact (or MLIR text) and a CompileOptionsProto.
 
-    `format` must be "mlir". Raises CompileError for a program or option that is wrong or not supported.
+    `format` must be "mlir". An artifact that is not `trusted` is decoded in another process first. Raises
+    CompileError for a program or option that is wrong or not supported.
     """
+    if not trusted:
+        trial_decoder.check(code)
     return serialize(compile_program(code, read_options(options), parse_target(target), log))
 
 

@@ -50,7 +50,13 @@ def register() -> None:
         if not path.exists():
             raise FileNotFoundError(f"{path} is missing; install pjrt-metal again")
         _check_whole(path)
-        xla_bridge.register_plugin("metal", priority=_priority(), library_path=str(path))
+        xla_bridge.register_plugin(
+            "metal",
+            priority=_priority(),
+            library_path=str(path),
+            # jaxlib serializes every program that it hands to the plugin, and has read it before.
+            options={"trusted_programs": True},
+        )
     except Exception as error:
         reason = f"pjrt-metal's plugin library cannot be used: {error}"
         logger.info("%s", reason)

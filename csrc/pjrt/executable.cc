@@ -60,12 +60,13 @@ CompiledProgram::CompiledProgram(std::string program_bytes, std::string options)
   }
 }
 
-std::string CompileBytes(const PJRT_Program* program, std::string_view options, const std::string& target) {
+std::string CompileBytes(const PJRT_Program* program, std::string_view options, const std::string& target,
+                         bool trusted) {
   const PJRT_Program& given = Required(program, "program");
   CheckStructSize(given.struct_size, StructSize<PJRT_Program>(), typeid(given));
   const std::string_view code = Text(given.code, given.code_size, "program's code");
   const std::string_view format = Text(given.format, given.format_size, "program's format");
-  const std::vector<std::byte> bytes = CompileToProgram(code, format, options, target);
+  const std::vector<std::byte> bytes = CompileToProgram(code, format, options, target, trusted);
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
@@ -79,7 +80,7 @@ void Compile(PJRT_Compile_Args& args) {
   const PJRT_TopologyDescription& topology = Required(args.topology, "topology");
   const std::string options(Text(args.compile_options, args.compile_options_size, "compile_options"));
   args.executable = new PJRT_Executable{
-      std::make_shared<const CompiledProgram>(CompileBytes(args.program, options, topology.target), options)};
+      std::make_shared<const CompiledProgram>(CompileBytes(args.program, options, topology.target, false), options)};
 }
 
 void Destroy(PJRT_Executable_Destroy_Args& args) { delete args.executable; }

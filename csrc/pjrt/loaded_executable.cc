@@ -137,7 +137,7 @@ void Compile(PJRT_Client_Compile_Args& args) {
   PJRT_Client& client = Required(args.client, "client");
   const std::string options(Text(args.compile_options, args.compile_options_size, "compile_options"));
   ReadOptions(options);  // before the work of compiling
-  std::string bytes = CompileBytes(args.program, options, client.topology->target);
+  std::string bytes = CompileBytes(args.program, options, client.topology->target, client.runtime.trusts_programs());
   args.executable = Load(client, std::make_shared<const CompiledProgram>(std::move(bytes), options), options);
 }
 

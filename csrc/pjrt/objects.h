@@ -145,7 +145,8 @@ struct CompiledProgram {
 std::string MlirText(const Program& program);
 
 // The compiler's Program for a client's.
-std::string CompileBytes(const PJRT_Program* program, std::string_view options, const std::string& target);
+std::string CompileBytes(const PJRT_Program* program, std::string_view options, const std::string& target,
+                         bool trusted);
 
 }  // namespace pjrt_metal
 

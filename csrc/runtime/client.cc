@@ -9,6 +9,13 @@ namespace {
 
 constexpr double kDefaultMemoryFraction = 0.75;  // the rest is the system's and other programs'
 
+bool Flag(const std::string& name, const std::string& text) {
+  if (text != "true" && text != "false") {
+    throw InvalidArgument("option " + name + "=" + text + ": expected true or false");
+  }
+  return text == "true";
+}
+
 double Fraction(const std::string& text) {
   double value = 0;
   const char* end = text.data() + text.size();
@@ -102,10 +109,14 @@ std::unique_ptr<Buffer> LogicalDevice::Uninitialized(MemorySpace* memory, DType 
 Client::Client(const std::map<std::string, std::string>& options) {
   double fraction = kDefaultMemoryFraction;
   for (const auto& [name, value] : options) {
-    if (name != "memory_fraction") {
-      throw InvalidArgument("unknown client option \"" + name + "\"; the options are: memory_fraction");
+    if (name == "memory_fraction") {
+      fraction = Fraction(value);
+    } else if (name == "trusted_programs") {
+      trusts_programs_ = Flag(name, value);
+    } else {
+      throw InvalidArgument("unknown client option \"" + name +
+                            "\"; the options are: memory_fraction, trusted_programs");
     }
-    fraction = Fraction(value);
   }
   hardware_ = DiscoverDevices();
   for (size_t i = 0; i < hardware_.size(); ++i) {

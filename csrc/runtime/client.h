@@ -66,15 +66,18 @@ class LogicalDevice {
 class Client {
  public:
   // `options`: PJRT create options as text, e.g. {"memory_fraction", "0.75"}. Throws for an unknown one.
+  // trusted_programs: this process's jaxlib wrote the programs itself (see mlir_lowering/trial_decoder.py).
   explicit Client(const std::map<std::string, std::string>& options);
   ~Client();
   std::span<const std::unique_ptr<LogicalDevice>> devices() const { return devices_; }
   const std::string& platform_version() const { return platform_version_; }
+  bool trusts_programs() const { return trusts_programs_; }
 
  private:
   std::vector<std::unique_ptr<Device>> hardware_;
   std::vector<std::unique_ptr<LogicalDevice>> devices_;
   std::string platform_version_;
+  bool trusts_programs_ = false;
 };
 
 }  // namespace pjrt_metal

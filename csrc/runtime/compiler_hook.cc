@@ -63,7 +63,7 @@ void SetCompiler(CompileCallback callback) {
 }
 
 std::vector<std::byte> CompileToProgram(std::span<const char> code, std::span<const char> format,
-                                        std::span<const char> options, const std::string& target) {
+                                        std::span<const char> options, const std::string& target, bool trusted) {
   CompileCallback compile = Registered();
   if (compile == nullptr) {
     ImportCompiler();
@@ -76,7 +76,7 @@ std::vector<std::byte> CompileToProgram(std::span<const char> code, std::span<co
   }
   Result result;
   const int status = compile(code.data(), code.size(), format.data(), format.size(), options.data(), options.size(),
-                             target.data(), target.size(), Emit, &result);
+                             target.data(), target.size(), trusted ? 1 : 0, Emit, &result);
   if (status == 0) return std::move(result.bytes);
   const std::string message(reinterpret_cast<const char*>(result.bytes.data()), result.bytes.size());
   const bool known = status > 0 && status <= static_cast<int>(Code::kUnauthenticated);

@@ -12,7 +12,9 @@ from . import bare, programs
 from .bare import Api
 from .harness import Client
 
-COMPILE = ctypes.CFUNCTYPE(ctypes.c_int, *(ctypes.c_void_p, ctypes.c_size_t) * 4, ctypes.c_void_p, ctypes.c_void_p)
+COMPILE = ctypes.CFUNCTYPE(
+    ctypes.c_int, *(ctypes.c_void_p, ctypes.c_size_t) * 4, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p
+)
 EMIT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)
 
 
@@ -27,7 +29,8 @@ def compiler(api: Api) -> Iterator[list[Any]]:
     calls: list[Any] = []
 
     def compile_program(code: int, size: int, *rest: int) -> int:
-        format_, format_size, options, options_size, target, target_size, emit, sink = rest
+        format_, format_size, options, options_size, target, target_size, trusted, emit, sink = rest
+        assert not trusted
         content = bare.data(code, size)
         calls.append(
             (

@@ -1,0 +1,90 @@
+"""Compiles mutated StableHLO artifacts through the C API, in a process of its own that must live to say so.
+
+    python -m tests.robustness.mutate_artifacts COUNT SEED
+
+Prints one line before each attempt (so that a crash names its mutant) and a summary at the end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxlib.mlir.dialects import stablehlo
+from tests.capi import bare
+from tests.capi.harness import Client
+
+
+def artifacts() -> list[bytes]:
+    """Programs with most kinds of attributes, regions and constants."""
+
+    def network(x: jax.Array, w: jax.Array, i: jax.Array) -> jax.Array:
+        y = jax.lax.conv_general_dilated(x, w, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        y = jax.nn.relu(y).mean((1, 2))
+        table = jnp.array(np.arange(20.0, dtype=np.float32).reshape(5, 4))
+        return jax.nn.softmax(y @ table.T)[:, i].sum()
+
+    def loop(x: jax.Array) -> jax.Array:
+        return jax.lax.fori_loop(0, 5, lambda i, c: jnp.where(i > 2, c * 2, jnp.sort(c)), x)
+
+    def update(x: jax.Array, i: jax.Array) -> jax.Array:
+        return x.at[i].add(1.0)[::-1].astype(jnp.bfloat16)
+
+    shapes = [
+        (jax.grad(network), ((2, 8, 8, 3), (3, 3, 3, 4), None)),
+        (loop, ((7,),)),
+        (update, ((9, 2), None)),
+    ]
+    result = []
+    for function, arguments in shapes:
+        values = [np.zeros(3, np.int32) if s is None else np.zeros(s, np.float32) for s in arguments]
+        module = jax.jit(function).lower(*values).compiler_ir("stablehlo")
+        result.append(stablehlo.serialize_portable_artifact(module, stablehlo.get_current_version()))
+    return result
+
+
+def mutants(count: int, seed: int) -> Iterator[bytes]:
+    rng = np.random.default_rng(seed)
+    originals = artifacts()
+    for number in range(count):
+        data = bytearray(originals[number % len(originals)])
+        for _ in range(rng.integers(1, 4)):
+            at = int(rng.integers(len(data)))
+            match rng.integers(4):
+                case 0:
+                    data[at] ^= 1 << int(rng.integers(8))
+                case 1:
+                    data[at] = int(rng.integers(256))
+                case 2:
+                    del data[at : at + int(rng.integers(1, 5))]
+                case _:
+                    data[at:at] = rng.bytes(int(rng.integers(1, 5)))
+        yield bytes(data)
+
+
+def main(count: int, seed: int) -> None:
+    client = Client(bare.Api(bare.library_path()))
+    refused = 0
+    for number, data in enumerate(mutants(count, seed)):
+        print("mutant", number, flush=True)
+        program = bare.new(
+            "PJRT_Program",
+            code=bare.address(ctypes.create_string_buffer(data, len(data))),
+            code_size=len(data),
+            format=bare.address(ctypes.create_string_buffer(b"mlir")),
+            format_size=4,
+        )
+        try:
+            loaded = client.api.call("PJRT_Client_Compile", client=client.handle, program=bare.address(program))
+            client.api.call("PJRT_LoadedExecutable_Destroy", executable=loaded.executable)
+        except bare.PjrtError:
+            refused += 1
+    print(f"refused {refused} of {count}", flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))
