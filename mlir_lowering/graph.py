@@ -196,6 +196,19 @@ def use_counts(region: Region) -> dict[Value, int]:
     return counts
 
 
+def clone_region(region: Region) -> Region:
+    """A copy with values and ops of its own; values from outside stay shared. Of regions without regions inside."""
+    values = {v: Value(v.type) for v in region.args}
+    clone = Region(list(values.values()))
+    for op in region.ops:
+        types = [v.type for v in op.results]
+        copied = Op(op.name, [values.get(v, v) for v in op.operands], types, op.attrs, loc=op.loc)
+        values.update(zip(op.results, copied.results, strict=True))
+        clone.ops.append(copied)
+    clone.outputs = [values.get(v, v) for v in region.outputs]
+    return clone
+
+
 # Attributes with structure, named as StableHLO names them.
 
 

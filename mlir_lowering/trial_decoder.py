@@ -7,10 +7,11 @@ own client skips this (client option trusted_programs); every other client's art
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import threading
-from typing import BinaryIO
+from typing import IO
 
 from mlir_lowering.errors import CompileError
 
@@ -56,7 +57,7 @@ def _start() -> subprocess.Popen[bytes]:
     )
 
 
-def _send(pipe: BinaryIO, data: bytes) -> None:
+def _send(pipe: IO[bytes], data: bytes) -> None:
     pipe.write(len(data).to_bytes(8, "little") + data)
     pipe.flush()
 
@@ -67,9 +68,7 @@ def serve() -> None:
 
     while len(size := sys.stdin.buffer.read(8)) == 8:
         data = sys.stdin.buffer.read(int.from_bytes(size, "little"))
-        try:
+        with contextlib.suppress(CompileError):  # the compiler will say so itself
             importer.decode(data)
-        except CompileError:
-            pass  # the compiler will say so itself
         sys.stdout.buffer.write(b"y")
         sys.stdout.buffer.flush()

@@ -26,6 +26,12 @@ def _priority() -> int:
     return _PRIORITY_GPU if apple_silicon else _PRIORITY_SOFTWARE
 
 
+def _remedy(path: Path) -> str:
+    if (path.parents[1] / "CMakeLists.txt").exists():
+        return "this is the source checkout: run from another folder, or with python -P, to use the installed package"
+    return "install pjrt-metal again"
+
+
 def _check_whole(path: Path) -> None:
     """Raises for an ELF file that was cut short: loading it would end the process (SIGBUS)."""
     with path.open("rb") as file:
@@ -48,7 +54,7 @@ def register() -> None:
     path = pjrt_metal.library_path()
     try:
         if not path.exists():
-            raise FileNotFoundError(f"{path} is missing; install pjrt-metal again")
+            raise FileNotFoundError(f"{path} is missing; {_remedy(path)}")
         _check_whole(path)
         xla_bridge.register_plugin(
             "metal",

@@ -54,6 +54,8 @@ register(
             _reduce("f32", "4x3x33", "4x33x", "1", "add", "0.0"),
             _reduce("f32", "64x40x33", "33x", "0, 1", "add", "0.0", 2e-5),
             _reduce("f32", "200000", "", "0", "add", "0.0", 1e-4),
+            # Split in two, but the initial value counts once.
+            _reduce("i32", "200000", "", "0", "add", "7"),
             _reduce("f32", "7x5000", "5000x", "0", "add", "0.0"),
             _reduce("f32", "0x5", "5x", "0", "add", "2.0"),
             _reduce("f32", "3x5", "3x", "1", "multiply", "1.0"),

@@ -6,10 +6,12 @@ keeps the sign of a zero.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 
+from mlir_lowering.dtypes import DType
 from mlir_lowering.graph import Graph, Op, Region, TensorType, Value
 from mlir_lowering.passes.fold import constant_of, fold_op, splat_of
 from mlir_lowering.schedules.reduce import monoid_of
@@ -231,23 +233,41 @@ def _dynamic_slice(op: Op) -> Value | Op | None:
     return Op("stablehlo.slice", [x], [op.result.type], attrs, loc=op.loc)
 
 
-_IDENTITY_OF = {
-    "stablehlo.add": 0.0,
-    "stablehlo.multiply": 1.0,
-    "stablehlo.maximum": -np.inf,
-    "stablehlo.minimum": np.inf,
+def _lowest(dtype: DType) -> float:
+    if dtype.kind == "pred" or dtype.kind == "uint":
+        return 0
+    return -math.inf if dtype.is_float else -(2 ** (dtype.bits - 1))
+
+
+def _highest(dtype: DType) -> float:
+    if dtype.is_float:
+        return math.inf
+    return 1 if dtype.kind == "pred" else 2 ** (dtype.bits - (dtype.kind == "int")) - 1
+
+
+_IDENTITY_OF: dict[str, Callable[[DType], float]] = {
+    "stablehlo.add": lambda dtype: 0,
+    "stablehlo.multiply": lambda dtype: 1,
+    "stablehlo.maximum": _lowest,
+    "stablehlo.minimum": _highest,
+    "stablehlo.or": lambda dtype: 0,
+    "stablehlo.xor": lambda dtype: 0,
+    "stablehlo.and": lambda dtype: -1 if dtype.kind == "int" else _highest(dtype),
 }
+
+
+def starts_from_identity(op: Op) -> bool:
+    """Whether a reduction of one operand by a known monoid starts from a constant that changes nothing."""
+    if len(op.operands) != 2 or (monoid := monoid_of(op)) not in _IDENTITY_OF:
+        return False
+    splat = splat_of(op.operands[1])
+    return splat is not None and splat.dtype.kind != "c" and splat.item() == _IDENTITY_OF[monoid](op.result.dtype)
 
 
 def _reduce(op: Op) -> Op | None:
     """A reduction over dimensions of one element is a reshape, if it starts from the identity."""
-    if len(op.operands) != 2 or (monoid := monoid_of(op)) not in _IDENTITY_OF:
-        return None
-    x, init = op.operands
-    if any(x.shape[d] != 1 for d in op.attrs["dimensions"]):
-        return None
-    splat = splat_of(init)
-    if splat is None or not init.dtype.is_float or float(splat) != _IDENTITY_OF[monoid]:
+    x = op.operands[0]
+    if not starts_from_identity(op) or any(x.shape[d] != 1 for d in op.attrs["dimensions"]):
         return None
     return _reshape(x, op.result.type, op)
 

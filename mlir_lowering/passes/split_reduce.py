@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 
-from mlir_lowering.graph import Graph, Op, Region, TensorType
-from mlir_lowering.schedules.reduce import COLUMNS, WORK, monoid_of
+from mlir_lowering.graph import Graph, Op, Region, TensorType, clone_region
+from mlir_lowering.passes.simplify import starts_from_identity
+from mlir_lowering.schedules.reduce import COLUMNS, WORK
 from mlir_lowering.targets import Target
 
 # Most pieces, and how many threads must be missing before splitting pays.
@@ -30,7 +31,8 @@ def _rewrite(region: Region) -> None:
         return
     ops: list[Op] = []
     for op in region.ops:
-        if op.name == "stablehlo.reduce" and len(op.operands) == 2 and monoid_of(op):
+        # Both stages start from the initial value: only an identity may be taken in twice.
+        if op.name == "stablehlo.reduce" and starts_from_identity(op):
             pieces, dimension = _pieces(op)
             if pieces > 1:
                 ops += _split(op, pieces, dimension)
@@ -82,7 +84,7 @@ def _split(op: Op, pieces: int, dimension: int) -> list[Op]:
         [first.result, init],
         [op.result.type],
         {"dimensions": (kept_before,)},
-        op.regions,
+        [clone_region(region) for region in op.regions],
         op.loc,
     )
     # The last op takes over the old op's result, so that no reader changes.

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxlib.mlir.dialects import stablehlo
+
 from tests.capi import bare
 from tests.capi.harness import Client
 
