@@ -45,6 +45,7 @@ def test_runs_a_program(plugin: Any) -> None:
 
     with Client.create(plugin) as client, client.devices() as devices:
         executable = client.compile(ADD)
-        a = client.buffer_from_host(struct.pack("<4f", 1, 2, 3, 4), bare.F32, [4], devices[0])
+        values = bytearray(struct.pack("<4f", 1, 2, 3, 4))  # the client takes writable memory only
+        a = client.buffer_from_host(values, bare.F32, [4], devices[0])
         (out,) = executable(a, a)
         assert struct.unpack("<4f", bytes(out.to_host())) == (2, 4, 6, 8)
