@@ -37,7 +37,7 @@ CompiledProgram::CompiledProgram(std::string program_bytes, std::string options)
     : bytes(std::move(program_bytes)),
       compile_options(std::move(options)),
       program(ParseProgram(std::as_bytes(std::span(bytes)))),
-      mlir_text(MlirText(*program)) {
+      hlo_module(HloModuleWithConfig(*program)) {
   for (const TensorInfo& output : program->outputs) {
     output_types.push_back(static_cast<PJRT_Buffer_Type>(output.dtype));
     output_dims.insert(output_dims.end(), output.dims.begin(), output.dims.end());
@@ -177,23 +177,23 @@ void OutputMemoryKinds(PJRT_Executable_OutputMemoryKinds_Args& args) {
   args.memory_kind_sizes = compiled.output_kind_sizes.data();
 }
 
-constexpr std::string_view kProgramFormat = "mlir";
+constexpr std::string_view kProgramFormat = "hlo_with_config";
 
 // Called twice: without code for the size, then with room for it.
 void OptimizedProgram(PJRT_Executable_OptimizedProgram_Args& args) {
-  const std::string& text = Checked(args.executable).mlir_text;
+  const std::string& bytes = Checked(args.executable).hlo_module;
   PJRT_Program& program = Required(args.program, "program");
   CheckStructSize(program.struct_size, StructSize<PJRT_Program>(), typeid(program));
   program.format = kProgramFormat.data();
   program.format_size = kProgramFormat.size();
   if (program.code != nullptr) {
-    if (program.code_size < text.size()) {
+    if (program.code_size < bytes.size()) {
       throw InvalidArgument("the program's code has room for " + std::to_string(program.code_size) + " bytes, not " +
-                            std::to_string(text.size()));
+                            std::to_string(bytes.size()));
     }
-    std::memcpy(program.code, text.data(), text.size());
+    std::memcpy(program.code, bytes.data(), bytes.size());
   }
-  program.code_size = text.size();
+  program.code_size = bytes.size();
 }
 
 void Serialize(PJRT_Executable_Serialize_Args& args) {

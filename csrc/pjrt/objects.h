@@ -129,7 +129,7 @@ struct CompiledProgram {
   CompiledProgram(std::string bytes, std::string compile_options);
   std::string bytes, compile_options;
   std::shared_ptr<const Program> program;
-  std::string mlir_text;
+  std::string hlo_module;
   std::vector<PJRT_Buffer_Type> output_types;
   std::vector<int64_t> output_dims;  // of all outputs, one after another
   std::vector<size_t> output_ranks;
@@ -141,8 +141,8 @@ struct CompiledProgram {
   int64_t code_bytes = 0;
 };
 
-// The optimized program as an MLIR module that clients can parse.
-std::string MlirText(const Program& program);
+// The optimized program as a HloModuleProtoWithConfig, which clients can parse.
+std::string HloModuleWithConfig(const Program& program);
 
 // The compiler's Program for a client's.
 std::string CompileBytes(const PJRT_Program* program, std::string_view options, const std::string& target,

@@ -19,7 +19,10 @@ constexpr size_t kSmallSteps = 8;
 std::string Describe(DType dtype, std::span<const int64_t> dims) {
   std::string text(Info(dtype).name);
   text += "[";
-  for (size_t i = 0; i < dims.size(); ++i) text += (i > 0 ? "," : "") + std::to_string(dims[i]);
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (i > 0) text += ",";
+    text += std::to_string(dims[i]);
+  }
   return text + "]";
 }
 
