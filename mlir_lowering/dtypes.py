@@ -14,8 +14,8 @@ class DType:
     """One element type.
 
     `name` is StableHLO's spelling; `code` PJRT_Buffer_Type's value; `numpy` the host array's type (sub-byte
-    integers take a byte each on host and device); `msl` the type of an element in device memory and `compute`
-    the type arithmetic is done in ("" where no kernel can hold it yet). `kind` is one of
+    integers take a byte each on host and device); `msl` the type of an element in kernels
+    ("" where no kernel can hold it yet). `kind` is one of
     "pred", "int", "uint", "float", "complex", "token".
     """
 
@@ -84,15 +84,10 @@ _ROWS = (
 )
 
 BY_NAME = {row.name: row for row in _ROWS}
-BY_CODE = {row.code: row for row in _ROWS}
 
 PRED = BY_NAME["i1"]
 I32 = BY_NAME["i32"]
-I64 = BY_NAME["i64"]
-U8 = BY_NAME["ui8"]
 U32 = BY_NAME["ui32"]
 U64 = BY_NAME["ui64"]
-F16 = BY_NAME["f16"]
-BF16 = BY_NAME["bf16"]
 F32 = BY_NAME["f32"]
 F64 = BY_NAME["f64"]

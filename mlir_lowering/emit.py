@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -91,7 +91,7 @@ class Emitter:
     that each input is read at.
     """
 
-    def __init__(self, target: Target, inlined: Collection[Op]) -> None:
+    def __init__(self, target: Target, inlined: Container[Op]) -> None:
         self.target = target
         self.inlined = inlined
         self.inputs: dict[Value, str] = {}
@@ -127,12 +127,18 @@ class Emitter:
         self._names += 1
         return f"{stem}{self._names}"
 
-    def let(self, dtype: DType, code: str) -> Expr:
-        """A new temporary holding `code`; the same text of the same type is computed once a scope."""
-        key: tuple[Any, ...] = (dtype, code)
+    def _find(self, key: tuple[Any, ...]) -> Expr | None:
+        """What an enclosing scope has computed under `key`."""
         for scope in self._scopes[::-1]:
             if (found := scope.get(key)) is not None:
                 return found
+        return None
+
+    def let(self, dtype: DType, code: str) -> Expr:
+        """A new temporary holding `code`; the same text of the same type is computed once a scope."""
+        key = (dtype, code)
+        if (found := self._find(key)) is not None:
+            return found
         self.use(dtype)
         name = self.fresh()
         self.line(f"const {dtype.msl} {name} = {code};")
@@ -156,9 +162,6 @@ class Emitter:
         """Supplies a value's elements: a schedule's accumulators, a region's arguments."""
         self._bindings[value] = binding
 
-    def unbind(self, value: Value) -> None:
-        del self._bindings[value]
-
     def load(self, value: Value, index: Index) -> Expr:
         """The element of `value` at `index`, computed or loaded once a scope.
 
@@ -181,11 +184,7 @@ class Emitter:
                 return expr
 
     def _known(self, value: Value, index: Index) -> Expr | None:
-        key: tuple[Any, ...] = (value, index)
-        for scope in self._scopes[::-1]:
-            if (found := scope.get(key)) is not None:
-                return found
-        return None
+        return self._find((value, index))
 
     def _pending_operand(self, value: Value, index: Index) -> tuple[Value, Index] | None:
         op = value.op
@@ -206,7 +205,7 @@ class Emitter:
         if op is not None and op in self.inlined:
             element = OPS[op.name].element
             if element is None:
-                raise AssertionError(f"{op.name} has no element function but was fused")
+                raise unsupported(f"{op.signature()} where single elements are computed", str(op.loc))
             return element(self, op, index)
         return self.load_input(value, linearize(index, value.shape))
 
@@ -248,7 +247,7 @@ class Emitter:
     def index_value(self, ix: Ix, dtype: DType) -> Expr:
         """An index as a number of type `dtype` (iota)."""
         self.accesses.add(ix)
-        return self.let(dtype, f"{dtype.msl}({ix})")
+        return self.let(dtype, wrap(f"{dtype.msl}({ix})", dtype))
 
     def dynamic_index(self, expr: Expr, lo: int, hi: int) -> Ix:
         """A run-time integer as an index, clamped to [lo, hi] as StableHLO's dynamic ops do."""
@@ -259,9 +258,8 @@ class Emitter:
         if expr.dtype.bits < 32:
             low, high = str(lo), str(hi)
         key = ("index", wide, lo, hi)
-        for scope in self._scopes[::-1]:
-            if key in scope:
-                return bounded(scope[key].code, lo, hi)
+        if (found := self._find(key)) is not None:
+            return bounded(found.code, lo, hi)
         name = self.fresh("d")
         self.line(f"const int {name} = int(clamp({wide}, {low}, {high}));")
         self._scopes[-1][key] = Expr(name, expr.dtype)
@@ -284,19 +282,12 @@ class Emitter:
             self._scopes.pop()
 
 
-class _RegionOps(Collection[Op]):
+class _RegionOps(Container[Op]):
     """The inlined ops of a kernel and those of a region applied inside it."""
 
-    def __init__(self, outer: Collection[Op], region: Region) -> None:
+    def __init__(self, outer: Container[Op], region: Region) -> None:
         self._outer = outer
         self._inner = set(region.ops)
 
     def __contains__(self, op: object) -> bool:
         return op in self._inner or op in self._outer
-
-    def __iter__(self) -> Iterator[Op]:
-        yield from self._inner
-        yield from self._outer
-
-    def __len__(self) -> int:
-        return len(self._inner) + len(self._outer)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass, field
 
+from mlir_lowering.arrays import is_splat
 from mlir_lowering.graph import Op, Region, Value, free_values
 from mlir_lowering.kernel import Group
 from mlir_lowering.registry import OPS, OpDef
@@ -22,6 +23,9 @@ from mlir_lowering.targets import Target
 MAX_OPS = 200
 # Recomputation (additions' worth) that costs about as much as launching one more kernel.
 LAUNCH_WORK = 50_000
+# How many copies of an op's producers a kernel may hold: each operand of a concatenate, each shifted slice that is
+# added to another, evaluates what is before it once more.
+MAX_COPIES = 32
 # An inlined chain dearer than this (in additions) is not evaluated in several kernels.
 CHEAP_CHAIN = 6
 
@@ -52,16 +56,13 @@ class _Draft:
     closed: bool = False  # control flow and views take nothing in
 
 
-def is_splat(op: Op) -> bool:
+def is_literal(op: Op) -> bool:
     """A constant that a kernel writes as a literal rather than reads from memory."""
-    if op.name != "stablehlo.constant":
-        return False
-    array = op.attrs["value"]
-    return bool(array.size <= 1 or all(s == 0 for s in array.strides))
+    return op.name == "stablehlo.constant" and is_splat(op.attrs["value"])
 
 
 def is_stored_constant(op: Op) -> bool:
-    return op.name == "stablehlo.constant" and not is_splat(op)
+    return op.name == "stablehlo.constant" and not is_literal(op)
 
 
 def _evaluation_cost(op: Op, record: OpDef) -> int:
@@ -85,21 +86,28 @@ class _Fuser:
         self.drafts: list[_Draft] = []
         self.chain: dict[Op, int] = {}  # arithmetic of an element if everything before is inlined
         self.leaf_bytes: dict[Op, int] = {}  # bytes read then
+        self.copies: dict[Op, int] = {}  # how often what is furthest before it would be written out then
         self._measure_chains()
 
     def _measure_chains(self) -> None:
         for op in self.region.ops:
             record = OPS[op.name]
             cost, leaves = _evaluation_cost(op, record), 0
+            same_index, other_index = 1, 0
             for operand in op.operands:
                 producer = operand.op
                 if producer is not None and self._is_inlinable(producer):
                     cost += self.chain[producer]
                     leaves += self.leaf_bytes[producer]
+                    if record.pointwise and OPS[producer.name].pointwise:
+                        same_index = max(same_index, self.copies[producer])
+                    else:
+                        other_index += self.copies[producer]
                 else:
                     leaves += operand.type.bytes
-            if is_splat(op):
+            if is_literal(op):
                 leaves = 0
+            self.copies[op] = min(max(same_index, other_index), 2 * MAX_COPIES)
             self.chain[op] = min(cost, 1 << 20)
             self.leaf_bytes[op] = min(leaves, 1 << 50)
 
@@ -108,6 +116,7 @@ class _Fuser:
         return (
             op in self.position
             and OPS[op.name].element is not None
+            and self.copies[op] <= MAX_COPIES
             and not is_stored_constant(op)
             and not self._is_view(op)
         )
@@ -247,7 +256,7 @@ class _Fuser:
         if not readers and value not in self.outputs:
             self.home[op] = []  # dead
             return
-        if is_splat(op) and value not in self.outputs and not any(d.closed for d in readers):
+        if is_literal(op) and value not in self.outputs and not any(d.closed for d in readers):
             needs_memory = [d for d in readers if self._evaluations(op, d) is None]
             if not needs_memory:
                 for draft in readers:
@@ -256,6 +265,7 @@ class _Fuser:
         evaluations = {id(d): self._evaluations(op, d) for d in readers if not d.closed}
         inlinable = (
             value not in self.outputs
+            and self.copies[op] <= MAX_COPIES
             and len(evaluations) == len(readers)
             and all(n is not None for n in evaluations.values())
             and all(self._fits(d, op) for d in readers)

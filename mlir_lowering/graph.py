@@ -179,23 +179,6 @@ def replace_uses(region: Region, mapping: dict[Value, Value]) -> None:
     visit(region)
 
 
-def use_counts(region: Region) -> dict[Value, int]:
-    """How often each value is read inside `region` (nested regions and outputs included)."""
-    counts: dict[Value, int] = {}
-
-    def visit(r: Region) -> None:
-        for op in r.ops:
-            for v in op.operands:
-                counts[v] = counts.get(v, 0) + 1
-            for inner in op.regions:
-                visit(inner)
-        for v in r.outputs:
-            counts[v] = counts.get(v, 0) + 1
-
-    visit(region)
-    return counts
-
-
 def clone_region(region: Region) -> Region:
     """A copy with values and ops of its own; values from outside stay shared. Of regions without regions inside."""
     values = {v: Value(v.type) for v in region.args}

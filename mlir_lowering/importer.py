@@ -27,8 +27,8 @@ from mlir_lowering.registry import OPS
 
 # First bytes of MLIR bytecode, which portable artifacts are.
 _BYTECODE = b"ML\xefR"
-# Index arithmetic in kernels is 32 bits wide.
-MAX_ELEMENTS = 2**31 - 1
+# Index arithmetic in kernels is 32 bits wide, and goes past the end by up to a thread's strip.
+MAX_ELEMENTS = 2**31 - 2**16
 # What one MLIR context reads before it makes place for another.
 CONTEXT_BYTES = 1 << 20
 # Calls inside calls: deeper is a program that calls itself.
@@ -266,6 +266,10 @@ class _Importer:
         types = [self.type(result.type, op) for result in operation.results]
         if name not in OPS:
             raise unsupported(Op(name, operands, types).signature(), str(loc))
+        for type in (*types, *(v.type for v in operands)):
+            if not type.dtype.msl:
+                what = f"{Op(name, operands, types).signature()}: arithmetic on {type.dtype}"
+                raise unsupported(what, str(loc), "convert to another type first")
         regions = [self.region(inner, op, values) for inner in operation.regions]
         made = Op(name, operands, types, self.op_attributes(operation), regions, loc)
         region.ops.append(made)
@@ -323,14 +327,14 @@ class _Importer:
 
     def constant(self, op: Any, operands: list[Value], region: Region) -> list[Value]:
         type = self.type(op.operation.results[0].type, op)
-        made = Op("stablehlo.constant", [], [type], {"value": constant_array(op, type)})
+        made = Op("stablehlo.constant", [], [type], {"value": constant_array(op, type)}, loc=SourceLine(op.location))
         region.ops.append(made)
         return made.results
 
     def device_number(self, op: Any, operands: list[Value], region: Region) -> list[Value]:
         """A program runs on one device, whose number among its replicas and partitions is 0."""
         type = TensorType((), U32)
-        made = Op("stablehlo.constant", [], [type], {"value": np.zeros((), np.uint32)})
+        made = Op("stablehlo.constant", [], [type], {"value": np.zeros((), np.uint32)}, loc=SourceLine(op.location))
         region.ops.append(made)
         return made.results
 

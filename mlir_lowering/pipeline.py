@@ -16,6 +16,7 @@ from typing import Any
 import mlir_lowering.ops
 from mlir_lowering import dump, importer, msl, trial_decoder
 from mlir_lowering.cost import analyze
+from mlir_lowering.errors import CompileError
 from mlir_lowering.graph import Graph
 from mlir_lowering.options import CompileOptions, read_options
 from mlir_lowering.passes import PASSES
@@ -24,11 +25,9 @@ from mlir_lowering.plan import BufferPlan, plan
 from mlir_lowering.program import Program, TensorInfo, serialize
 from mlir_lowering.sequence import Sequence, build_sequence
 from mlir_lowering.targets import Target, parse_target
+from mlir_lowering.version import compiler_version
 
 assert mlir_lowering.ops  # imported for the registry it fills
-
-# Part of every fingerprint: programs compiled by another version of the compiler are not the same.
-COMPILER_VERSION = 1
 
 Log = Callable[[str, float, str], None]
 
@@ -45,6 +44,8 @@ def compile_artifact(
     `format` must be "mlir". An artifact that is not `trusted` is decoded in another process first. Raises
     CompileError for a program or option that is wrong or not supported.
     """
+    if format != "mlir":
+        raise CompileError(f"the program's format is {format!r}: this compiler reads mlir")
     if not trusted:
         trial_decoder.check(code)
     return serialize(compile_program(code, read_options(options), parse_target(target), log))
@@ -76,7 +77,7 @@ def compile_program(code: bytes, options: CompileOptions, target: Target, log: L
 
 def _fingerprint(code: bytes, options: CompileOptions, target: Target) -> str:
     digest = hashlib.blake2b(digest_size=16)
-    for part in (str(COMPILER_VERSION), target.text, repr(options), code):
+    for part in (compiler_version(), target.text, repr(options), code):
         data = part if isinstance(part, bytes) else part.encode()
         digest.update(len(data).to_bytes(8, "little") + data)
     return digest.hexdigest()

@@ -45,7 +45,7 @@ class OpDef:
     - `element(emitter, op, index)` gives the result's element at `index` from elements of operands. With
       `pointwise`, every operand of the result's shape is read at that very index, so chains need no recursion.
     - `schedule` names the loop nest the op heads (mlir_lowering/schedules).
-    - `control` names how the sequence of steps handles it (mlir_lowering/lower.py).
+    - `control` names how the sequence of steps handles it (mlir_lowering/sequence.py).
     `cost` is the arithmetic of one element in units of an addition; fusion does not duplicate what is dear.
     `fold` computes the result from numpy operands at compile time.
     `rtol`, `atol` bound the difference from the oracle on `samples`.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from mlir_lowering.errors import unsupported
 from mlir_lowering.fusion import View, fuse, is_stored_constant
-from mlir_lowering.graph import Graph, Op, Region, Value
+from mlir_lowering.graph import Op, Region, Value
 from mlir_lowering.kernel import Group, KernelCall
 from mlir_lowering.passes.trip_count import static_trip_count
 from mlir_lowering.registry import OPS
@@ -92,6 +92,3 @@ def _control(op: Op, target: Target) -> Node:
         case "custom_call":
             return HostCallNode(op)
     raise unsupported(op.signature(), str(op.loc))
-
-
-__all__ = ["CaseNode", "Graph", "HostCallNode", "Node", "Sequence", "WhileNode", "build_sequence"]

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from mlir_lowering import graph as graph_module
+from mlir_lowering.arrays import is_splat
 from mlir_lowering.dtypes import BY_NAME
 from mlir_lowering.graph import ArgumentInfo, Graph, Op, Region, TensorType, Value
 
@@ -70,7 +71,7 @@ def _attribute(value: Any) -> str:
     if not isinstance(value, np.ndarray):
         return repr(value)
     dtype = next((d.name for d in BY_NAME.values() if d.numpy == value.dtype), str(value.dtype))
-    if value.size and all(s == 0 for s in value.strides):
+    if is_splat(value):
         return f"splat({_scalar(value.flat[0])}, {dtype!r}, {value.shape})"
     if value.size > MAX_PRINTED:
         return f"<{value.size} elements>"

@@ -12,6 +12,7 @@ import struct
 from pathlib import Path
 
 import pjrt_metal
+from mlir_lowering.version import compiler_version
 from pjrt_metal import jax_patches
 
 logger = logging.getLogger(__name__)
@@ -60,8 +61,11 @@ def register() -> None:
             "metal",
             priority=_priority(),
             library_path=str(path),
-            # jaxlib serializes every program that it hands to the plugin, and has read it before.
-            options={"trusted_programs": True},
+            options={
+                # jaxlib serializes every program that it hands to the plugin, and has read it before.
+                "trusted_programs": True,
+                "compiler_version": compiler_version(),
+            },
         )
     except Exception as error:
         reason = f"pjrt-metal's plugin library cannot be used: {error}"

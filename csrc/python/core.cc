@@ -34,9 +34,9 @@ int Compile(const char* code, size_t code_size, const char* format, size_t forma
   }
   const py::gil_scoped_acquire gil;
   try {
-    const py::bytes program = (*compiler)(py::bytes(code, code_size), py::str(format, format_size),
-                                          py::bytes(options, options_size), py::str(target, target_size),
-                                          py::bool_(trusted != 0));
+    const py::bytes program =
+        (*compiler)(py::bytes(code, code_size), py::str(format, format_size), py::bytes(options, options_size),
+                    py::str(target, target_size), py::bool_(trusted != 0));
     char* data = nullptr;
     Py_ssize_t size = 0;
     if (PyBytes_AsStringAndSize(program.ptr(), &data, &size) != 0) throw py::error_already_set();
@@ -90,9 +90,10 @@ void LogPhase(const std::string& phase, double milliseconds, const std::string& 
 
 PYBIND11_MODULE(_core, module) {
   module.doc() = "Connects the plugin library with the compiler in mlir_lowering.";
-  module.def("register_compiler", &Register, py::arg("library_path"), py::arg("callable"),
-             "Makes the plugin library compile with callable(code: bytes, format: str, options: bytes, target: str, "
-             "trusted: bool) -> bytes. An exception with an int attribute `code` (a PJRT_Error_Code) becomes that error.");
+  module.def(
+      "register_compiler", &Register, py::arg("library_path"), py::arg("callable"),
+      "Makes the plugin library compile with callable(code: bytes, format: str, options: bytes, target: str, "
+      "trusted: bool) -> bytes. An exception with an int attribute `code` (a PJRT_Error_Code) becomes that error.");
   module.def("unregister_compiler", &Unregister, "Undoes register_compiler; call it before Python shuts down.");
   module.def("log_phase", &LogPhase, py::arg("phase"), py::arg("milliseconds"), py::arg("detail"),
              "One line of the plugin's log, if PJRT_METAL_LOG is set.");

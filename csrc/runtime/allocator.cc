@@ -64,6 +64,7 @@ AllocationRef Allocator::Allocate(size_t bytes, const std::string& tag) {
   }
   stats_.bytes_in_use += static_cast<int64_t>(size);
   stats_.peak_bytes_in_use = std::max(stats_.peak_bytes_in_use, stats_.bytes_in_use);
+  stats_.peak_bytes_reserved = std::max(stats_.peak_bytes_reserved, stats_.bytes_in_use + stats_.pool_bytes);
   stats_.largest_alloc_size = std::max(stats_.largest_alloc_size, static_cast<int64_t>(bytes));
   ++stats_.num_allocs;
   auto& holder = holders_[tag];
@@ -134,7 +135,6 @@ MemoryStats Allocator::stats() const {
   const std::lock_guard lock(mutex_);
   MemoryStats stats = stats_;
   stats.bytes_reserved = stats.bytes_in_use + stats.pool_bytes;
-  stats.peak_bytes_reserved = std::max(stats.bytes_reserved, stats.peak_bytes_in_use);
   return stats;
 }
 

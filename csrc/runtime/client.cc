@@ -1,8 +1,9 @@
 #include "csrc/runtime/client.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
+#include <locale>
+#include <sstream>
 
 namespace pjrt_metal {
 namespace {
@@ -17,16 +18,17 @@ bool Flag(const std::string& name, const std::string& text) {
 }
 
 double Fraction(const std::string& text) {
+  // Not std::from_chars: macOS 13's C++ library has none for floating point.
+  std::istringstream stream(text);
+  stream.imbue(std::locale::classic());
   double value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, status] = std::from_chars(text.data(), end, value);
-  if (status != std::errc() || stop != end || !(value > 0) || value > 1) {
+  if (!(stream >> value) || !stream.eof() || !(value > 0) || value > 1) {
     throw InvalidArgument("option memory_fraction=" + text + ": expected a number above 0 and at most 1");
   }
   return value;
 }
 
-// Hands memory that the host owns to the runtime; the host is told when it is no longer used.
+// Dimensions of one element may have any stride.
 bool IsDense(std::span<const int64_t> dims, std::span<const int64_t> strides, std::span<const int64_t> wanted) {
   for (size_t i = 0; i < dims.size(); ++i) {
     if (dims[i] > 1 && strides[i] != wanted[i]) return false;
@@ -108,14 +110,17 @@ std::unique_ptr<Buffer> LogicalDevice::Uninitialized(MemorySpace* memory, DType 
 
 Client::Client(const std::map<std::string, std::string>& options) {
   double fraction = kDefaultMemoryFraction;
+  std::string compiler_version;
   for (const auto& [name, value] : options) {
     if (name == "memory_fraction") {
       fraction = Fraction(value);
     } else if (name == "trusted_programs") {
       trusts_programs_ = Flag(name, value);
+    } else if (name == "compiler_version") {
+      compiler_version = value;
     } else {
       throw InvalidArgument("unknown client option \"" + name +
-                            "\"; the options are: memory_fraction, trusted_programs");
+                            "\"; the options are: memory_fraction, trusted_programs, compiler_version");
     }
   }
   hardware_ = DiscoverDevices();
@@ -124,6 +129,7 @@ Client::Client(const std::map<std::string, std::string>& options) {
     devices_.push_back(std::make_unique<LogicalDevice>(this, static_cast<int>(i), hardware_[i].get(), limit));
   }
   platform_version_ = hardware_.front()->info().platform_version;
+  if (!compiler_version.empty()) platform_version_ += ", compiler " + compiler_version;
 }
 
 Client::~Client() {

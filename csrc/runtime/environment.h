@@ -1,4 +1,4 @@
-// Every environment variable of the plugin, read in one place.
+// The environment variables of the plugin, read in one place (the compiler reads PJRT_METAL_DUMP: dump.py).
 #pragma once
 
 #include <cstdint>

@@ -47,7 +47,7 @@ class Execution {
   void Run(const std::shared_ptr<Execution>& self) {
     const auto start = LogEnabled() ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
     for (const EventRef& event : waits) {
-      if (auto error = event->Await()) return done->Set(std::move(error));
+      if (auto error = event->Await()) return Complete(std::move(error));
     }
     try {
       for (const Relayout& r : relayouts) {
@@ -55,7 +55,7 @@ class Execution {
         CopyStrided(r.source->data(), DenseStrides(r.dims, r.from, element), r.destination->data(),
                     DenseStrides(r.dims, r.to, element), r.dims, element);
       }
-      if (program_->arena_bytes > 0) {
+      if (loaded_.uses_arena_) {
         arena = loaded_.device_->allocator().Allocate(program_->arena_bytes, "temporaries of " + program_->name);
       }
       Resolve();
@@ -232,6 +232,8 @@ LoadedProgram::LoadedProgram(LogicalDevice* device, std::shared_ptr<const Progra
   for (const TensorInfo& parameter : program_->parameters) {
     donates_any_ |= parameter.donated || parameter.alias >= 0;
   }
+  // Even if only for arrays without elements: a kernel's argument is never null.
+  uses_arena_ = std::ranges::any_of(program_->slots, [](const Slot& slot) { return slot.kind == SlotKind::kArena; });
   small_ = IsSmall(*program_, hardware.runs_on_caller());
 }
 
@@ -283,8 +285,23 @@ LoadedProgram::Result LoadedProgram::Execute(std::span<Buffer* const> arguments,
     storages[i] = arguments[i]->storage();
   }
 
-  // Outputs first, so that running out of memory leaves the arguments as they were.
+  // Memory for what no argument can give it first: running out leaves the arguments as they were.
+  std::vector<AllocationRef> copies(count);
+  for (size_t i = 0; i < count; ++i) {
+    if (std::ranges::equal(arguments[i]->minor_to_major(), program_->parameters[i].minor_to_major)) continue;
+    copies[i] = device_->allocator().Allocate(arguments[i]->bytes(), "argument in another layout");
+  }
+  std::vector<bool> may_take(program_->outputs.size());
+  for (size_t i = 0; donates_any_ && i < count; ++i) {
+    const int32_t alias = program_->parameters[i].alias;
+    if (alias >= 0 && Donates(i, non_donatable)) may_take[static_cast<size_t>(alias)] = true;
+  }
   std::vector<AllocationRef> taken(program_->outputs.size());
+  for (size_t i = 0; i < taken.size(); ++i) {
+    if (!may_take[i])
+      taken[i] = device_->allocator().Allocate(program_->outputs[i].bytes(), "outputs of " + program_->name);
+  }
+
   if (donates_any_) {
     std::unordered_map<const Buffer*, size_t> uses;
     for (const Buffer* argument : arguments) ++uses[argument];
@@ -318,15 +335,14 @@ LoadedProgram::Result LoadedProgram::Execute(std::span<Buffer* const> arguments,
     if (storage->defined != Event::Ready()) execution->waits.push_back(storage->defined);
     const TensorInfo& wanted = program_->parameters[i];
     const auto layout = arguments[i]->minor_to_major();
-    if (!std::ranges::equal(layout, wanted.minor_to_major)) {
-      AllocationRef copy = device_->allocator().Allocate(arguments[i]->bytes(), "argument in another layout");
+    if (copies[i] != nullptr) {
       execution->relayouts.push_back({wanted.dtype,
                                       wanted.dims,
                                       {layout.begin(), layout.end()},
                                       wanted.minor_to_major,
                                       storage->allocation,
-                                      copy});
-      execution->parameters.push_back(std::move(copy));
+                                      copies[i]});
+      execution->parameters.push_back(std::move(copies[i]));
     } else {
       execution->parameters.push_back(storage->allocation);
     }
@@ -339,7 +355,7 @@ LoadedProgram::Result LoadedProgram::Execute(std::span<Buffer* const> arguments,
   execution->outputs.reserve(taken.size());
   for (size_t i = 0; i < taken.size(); ++i) {
     const TensorInfo& output = program_->outputs[i];
-    if (taken[i] == nullptr) {
+    if (taken[i] == nullptr) {  // the donated memory could not be taken
       taken[i] = device_->allocator().Allocate(output.bytes(), "outputs of " + program_->name);
     }
     execution->outputs.push_back(taken[i]);
@@ -352,8 +368,9 @@ LoadedProgram::Result LoadedProgram::Execute(std::span<Buffer* const> arguments,
 
   Queue& queue = device_->queue();
   const bool ready = std::ranges::all_of(execution->waits, [](const EventRef& e) { return e->IsReady(); });
-  if (small_ && ready && queue.TryRunInline([&] { execution->Run(execution); })) return result;
+  // A device may still be working when an inline run returns.
   execution->keep_loaded = shared_from_this();
+  if (small_ && ready && queue.TryRunInline([&] { execution->Run(execution); })) return result;
   queue.Submit([execution] { execution->Run(execution); });
   return result;
 }

@@ -42,6 +42,7 @@ class LoadedProgram : public std::enable_shared_from_this<LoadedProgram> {
   std::vector<size_t> constant_offsets_;
   std::vector<MemorySpace*> output_memories_;
   bool donates_any_ = false;
+  bool uses_arena_ = false;
   bool small_ = false;  // worth running on the caller's thread
 };
 

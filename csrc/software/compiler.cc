@@ -22,8 +22,8 @@ constexpr const char* kFlags[] = {"-std=c++17", "-O3",
 #endif
                                   // Metal's arithmetic: multiply-add may fuse, integers wrap, char has a sign, nothing
                                   // traps; no reassociation.
-                                  "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math",
-                                  "-fsigned-char", "-fno-strict-aliasing", "-fopenmp-simd",
+                                  "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fsigned-char",
+                                  "-fno-strict-aliasing", "-fopenmp-simd",
                                   // [[buffer(0)]] and its like are attributes that no C++ compiler knows; the suffixes
                                   // h and bf of literals are reserved, which clang takes for an error.
                                   "-w", "-Wno-attributes", "-Wno-reserved-user-defined-literal", "-shared", "-g0",

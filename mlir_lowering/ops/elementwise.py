@@ -45,11 +45,10 @@ class Row:
 
 
 _UNSIGNED = {8: "uchar", 16: "ushort", 32: "uint", 64: "ulong"}
-_FLOAT_KINDS = ("float",)
 _DTYPES = {
     "float": ("f32", "f16", "bf16", "f64"),
     "int": ("i32", "i8", "i16", "i64", "i4"),
-    "uint": ("ui32", "ui8", "ui16", "ui64"),
+    "uint": ("ui32", "ui8", "ui16", "ui64", "ui4"),
     "pred": ("i1",),
 }
 # One unit in the last place, roughly; f32 and f64 take the row's own tolerance.
@@ -203,7 +202,7 @@ ROWS = (
     Row("stablehlo.cosine", _floats("cos({a})"), wide=True, cost=15, low=-50, high=50),
     Row(
         "stablehlo.count_leading_zeros",
-        {"int": "{t}(clz({u}({u}({a}){mask})) - ({bits} < 8 ? 8 - {bits} : 0))", "uint": "clz({a})"},
+        dict.fromkeys(("int", "uint"), "{t}(clz({u}({u}({a}){mask})) - ({bits} < 8 ? 8 - {bits} : 0))"),
     ),
     Row(
         "stablehlo.divide",
@@ -280,7 +279,6 @@ ROWS = (
             "uint": "pjrt_shl<{u}>({a}, {b}, {bits})",
         },
         2,
-        fold=None,
     ),
     Row("stablehlo.shift_right_arithmetic", {"int": "pjrt_sar<{t}, {u}>({a}, {u}({b}), {bits})"}, 2),
     Row(

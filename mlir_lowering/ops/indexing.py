@@ -76,6 +76,8 @@ register(
             _iota_sample("3x5x2xui8", 0),
             _iota_sample("4xbf16", 0),
             _iota_sample("5xi64", 0),
+            _iota_sample("20xi4", 0),
+            _iota_sample("40xui4", 0),
         ),
     )
 )
@@ -287,7 +289,8 @@ def _concatenate(emitter: Emitter, op: Op, index: Index) -> Expr:
 
     def part(number: int) -> Expr:
         value, begin, _ = parts[number]
-        return emitter.load(value, (*index[:d], index[d] - begin, *index[d + 1 :]))
+        inside = ZERO if value.shape[d] == 1 else index[d] - begin
+        return emitter.load(value, (*index[:d], inside, *index[d + 1 :]))
 
     if len(parts) == 1:
         return part(0)

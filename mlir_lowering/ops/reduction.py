@@ -1,4 +1,4 @@
-"""Reductions and partial updates: ops that head a loop nest of their own, other than contractions."""
+"""reduce: folds over dimensions, by a known monoid or by any body."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ register(
             # Split in two, but the initial value counts once.
             _reduce("i32", "200000", "", "0", "add", "7"),
             _reduce("f32", "7x5000", "5000x", "0", "add", "0.0"),
+            _reduce("f32", "3x5x4099", "3x4099x", "1", "maximum", "0xFF800000"),
             _reduce("f32", "0x5", "5x", "0", "add", "2.0"),
             _reduce("f32", "3x5", "3x", "1", "multiply", "1.0"),
             Sample(_reduce("f32", "6x40", "6x", "1", "maximum", "0xFF800000").text, _with_specials),
@@ -69,6 +70,12 @@ register(
             _reduce("ui32", "9x40", "9x", "1", "or", "0"),
             _reduce("i32", "9x40", "9x", "1", "xor", "0"),
             _reduce("i8", "9x40", "9x", "1", "maximum", "-128"),
+            # 4-bit sums wrap around; nothing to fold leaves the initial value.
+            _reduce("i4", "3x9", "3x", "1", "add", "0"),
+            _reduce("ui4", "9x3", "3x", "0", "add", "0"),
+            _reduce("f32", "0", "", "0", "maximum", "3.0"),
+            _reduce("f32", "3x0", "3x", "1", "add", "0.0"),
+            _reduce("f32", "0x5", "0x", "1", "add", "0.0"),
             _reduce("i64", "9x40", "9x", "1", "add", "0"),
             _reduce("i1", "9x40", "9x", "1", "and", "true"),
             _reduce("i1", "9x40", "40x", "0", "or", "false"),

@@ -163,6 +163,7 @@ register(
             _sort([("x", "i32")], "6x5x4", 1, "LT"),
             Sample(_sort([("x", "i32"), ("y", "f32")], "4x33", 1, "LT").text, _few_values),
             _sort([("x", "ui8")], "1", 0, "LT"),
+            _sort([("x", "f32"), ("y", "i32")], "3x0", 1, "LT"),
         ),
     )
 )

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Hashable, MutableMapping
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
 
+from mlir_lowering.arrays import is_splat
 from mlir_lowering.graph import Graph, Op, Region, Value
 from mlir_lowering.registry import OPS
 from mlir_lowering.targets import Target
-
-Seen = MutableMapping[Hashable, Op]
 
 
 def run(graph: Graph, target: Target) -> None:
@@ -70,7 +69,7 @@ def _region_key(region: Region, outer: dict[Value, int]) -> Hashable:
 
 def _attribute_key(value: Any) -> Hashable:
     if isinstance(value, np.ndarray):
-        if value.size > 1 and all(s == 0 for s in value.strides):
+        if is_splat(value):
             return ("splat", value.dtype.str, value.shape, value.flat[0].tobytes())
         return ("array", value.dtype.str, value.shape, value.tobytes())
     return repr(value)

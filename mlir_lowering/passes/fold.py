@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mlir_lowering.arrays import is_splat
 from mlir_lowering.graph import Op, Value
 from mlir_lowering.registry import OPS
 
@@ -29,9 +30,7 @@ def constant_of(value: Value) -> np.ndarray[Any, Any] | None:
 def splat_of(value: Value) -> np.ndarray[Any, Any] | None:
     """The one value, of rank 0, that all elements of a constant have."""
     array = constant_of(value)
-    if array is None or array.size == 0:
-        return None
-    if array.size > 1 and any(s != 0 for s in array.strides):
+    if array is None or not is_splat(array):
         return None
     return np.asarray(array[(0,) * array.ndim]).reshape(())
 

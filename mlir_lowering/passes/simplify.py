@@ -44,6 +44,11 @@ class _Simplifier:
                 continue
             for inner in op.regions:
                 self.region(inner)
+            empty = _without_elements(op)
+            if empty:
+                self.mapping.update(zip(op.results, (o.result for o in empty), strict=True))
+                pending += reversed(empty)
+                continue
             ops += self.simplified(op)
         region.ops = ops
         region.outputs = [self.resolve(v) for v in region.outputs]
@@ -72,6 +77,24 @@ class _Simplifier:
             if op is not original:
                 self.mapping[original.result] = op.result
             return [op]
+
+
+def _without_elements(op: Op) -> list[Op]:
+    """What takes the place of an op that has nothing to compute, or nothing to compute from: one op a result."""
+    if op.name in ("stablehlo.constant", "stablehlo.while", "stablehlo.case", "stablehlo.if"):
+        return []
+    if all(v.type.size == 0 for v in op.results):
+        return [
+            Op("stablehlo.constant", [], [v.type], {"value": np.zeros(v.shape, v.dtype.numpy)}, loc=op.loc)
+            for v in op.results
+        ]
+    if op.name == "stablehlo.reduce" and op.operands[0].type.size == 0:
+        inits = op.operands[len(op.results) :]
+        return [
+            Op("stablehlo.broadcast_in_dim", [init], [v.type], {"broadcast_dimensions": ()}, loc=op.loc)
+            for init, v in zip(inits, op.results, strict=True)
+        ]
+    return []
 
 
 def _constant_branch(op: Op) -> Region | None:

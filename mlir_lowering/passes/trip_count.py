@@ -39,7 +39,8 @@ def static_trip_count(op: Op) -> int:
     trips = -(-distance // abs(step))
     bits = left.dtype.bits - (left.dtype.kind == "int")
     last = start + trips * step
-    if trips > MAX_TRIPS or not -(2**bits) <= last < 2**bits:
+    lowest = -(2**bits) if left.dtype.kind == "int" else 0
+    if trips > MAX_TRIPS or not lowest <= last < 2**bits:  # the counter would wrap around
         return -1
     return trips
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mlir_lowering.dtypes import F32, F64, U32, U64, DType
-from mlir_lowering.emit import Emitter, Expr
+from mlir_lowering.emit import Emitter, Expr, wrap
 from mlir_lowering.errors import unsupported
 from mlir_lowering.graph import ConvDimensionNumbers, DotDimensionNumbers, Op, Value
 from mlir_lowering.index import Index, Ix, linearize, variable
@@ -361,7 +361,7 @@ def finished(emitter: Emitter, nest: Nest, total: str) -> None:
     value = nest.contraction.op.result
 
     def bound(index: Index) -> Expr:
-        return emitter.let(value.dtype, f"{value.dtype.msl}({total})")
+        return emitter.let(value.dtype, wrap(f"{value.dtype.msl}({total})", value.dtype))
 
     emitter.bind(value, bound)
 

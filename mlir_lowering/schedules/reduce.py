@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mlir_lowering.dtypes import F32, DType
-from mlir_lowering.emit import Binding, Emitter, Expr, arithmetic_type
+from mlir_lowering.emit import Binding, Emitter, Expr, arithmetic_type, wrap
 from mlir_lowering.graph import Op, Value
 from mlir_lowering.index import Index, Ix, delinearize, linearize, variable
 from mlir_lowering.kernel import Group, KernelCall, ScheduleDef, make_kernel
@@ -37,7 +37,7 @@ COLUMNS = 2048
 class _Monoid:
     """How `accumulator = accumulator (+) x` is written so that the compiler may keep many accumulators."""
 
-    pragma: str  # the reduction operator of PJRT_REDUCTION
+    pragma: str  # the operator in PJRT_SIMD's reduction clause
     step: str  # the new accumulator, from {a} and {x}
     identity: str  # for floats and for integers, {lo}/{hi} the type's bounds
     propagates_nan: bool = False
@@ -105,7 +105,7 @@ class _Accumulator:
         if self.tracks_nan:
             nan = f"({self.nan}{at} != 0 || {value} != {value})"
             folded = f"({nan} ? {self.dtype.msl}(NAN) : {folded})"
-        return f"{self.op.result.dtype.msl}({folded})"
+        return wrap(f"{self.op.result.dtype.msl}({folded})", self.op.result.dtype)
 
 
 def _bounds(dtype: DType) -> dict[str, str]:
@@ -235,7 +235,7 @@ class _Nest:
             if depth == len(names):
                 if at:
                     emitter.line("PJRT_INDEPENDENT")
-                    with emitter.block(f"for (int j = 0; j < {self._strip()}; ++j)"):
+                    with emitter.block("for (int j = 0; j < columns; ++j)"):
                         body()
                 else:
                     body()
@@ -255,35 +255,35 @@ class _Nest:
         nest(0)
 
     def _strip(self) -> int:
-        """Columns a thread accumulates at once: the largest divisor of the row that fits."""
-        inner = self.extents[-1]
-        if inner <= COLUMNS:
-            return inner
-        return next(c for c in range(COLUMNS, 0, -1) if inner % c == 0)
+        """Columns a thread accumulates at once; the last strip of a row may be shorter."""
+        return min(self.extents[-1], COLUMNS)
 
     def _columns(self, emitter: Emitter, accumulators: list[_Accumulator]) -> int:
         """A strip of columns a thread: rows are added to it one after another."""
         strip = self._strip()
         inner = self.extents[-1]
         outer = self.kept[:-1]
-        blocks = inner // strip
+        blocks = -(-inner // strip)
         threads = math.prod(outer) * blocks
         t = variable("int(tid.x)", threads)
         position = delinearize(t, (*outer, blocks))
         position = name_indices(emitter, position, (*outer, blocks))
         kept = (*position[:-1], position[-1] * strip + variable("j", strip))
+        # A constant where it can be one.
+        last = f"min({strip}, {inner} - {position[-1] * strip})" if inner % strip else str(strip)
+        emitter.line(f"const int columns = {last};")
         for acc in accumulators:
             emitter.line(f"{acc.dtype.msl} {acc.name}[{strip}];")
             if acc.tracks_nan:
                 emitter.line(f"int {acc.nan}[{strip}];")
-        with emitter.block(f"for (int j = 0; j < {strip}; ++j)"):
+        with emitter.block("for (int j = 0; j < columns; ++j)"):
             for acc in accumulators:
                 emitter.line(f"{acc.name}[j] = {acc.dtype.msl}({acc.identity});")
                 if acc.tracks_nan:
                     emitter.line(f"{acc.nan}[j] = 0;")
         self._fold(emitter, accumulators, kept, "[j]")
         emitter.line("PJRT_INDEPENDENT")
-        with emitter.block(f"for (int j = 0; j < {strip}; ++j)"):
+        with emitter.block("for (int j = 0; j < columns; ++j)"):
             self._store(emitter, accumulators, kept, linearize(kept, self.kept), "[j]")
         return threads
 

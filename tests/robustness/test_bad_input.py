@@ -148,3 +148,59 @@ def test_cache_that_cannot_be_written(tmp_path: Path) -> None:
     )
     assert "[0. 2. 4.]" in result.stdout, result.stdout + result.stderr
     assert result.returncode == 0
+
+
+def test_running_out_of_memory_leaves_donated_arguments(device: jax.Device) -> None:
+    x = jax.device_put(np.ones(8, np.float32), device)
+    step = jax.jit(lambda a: (a + 1, jnp.zeros((1 << 15, 1 << 15, 16), jnp.float32)), donate_argnums=0)
+    with pytest.raises(Exception, match="RESOURCE_EXHAUSTED"):
+        step(x)
+    np.testing.assert_array_equal(np.asarray(x), np.ones(8, np.float32))
+
+
+def test_unsupported_type_names_the_line(device: jax.Device) -> None:
+    x = jax.device_put(np.ones(3, np.complex64), device)
+    with pytest.raises(Exception, match=r"stablehlo\.add.*complex<f32>(.|\n)*test_bad_input"):
+        jax.jit(lambda a: a + a)(x)
+
+
+def test_control_flow_in_a_reducer_is_refused(device: jax.Device) -> None:
+    def reducer(a: jax.Array, b: jax.Array) -> jax.Array:
+        return jax.lax.cond(a > b, lambda: a, lambda: b)
+
+    with jax.default_device(device), pytest.raises(Exception, match=r"UNIMPLEMENTED(.|\n)*stablehlo\.case"):
+        jax.jit(lambda x: jax.lax.reduce(x, np.float32(0), reducer, (0,)))(np.ones(5, np.float32))
+
+
+def test_empty_arrays(device: jax.Device) -> None:
+    with jax.default_device(device):
+        empty = jnp.zeros((0, 2))
+        assert float(jnp.sum(empty @ empty.T)) == 0
+        assert float(jnp.sum(jnp.sort(jnp.zeros(0)))) == 0
+        assert float(jnp.max(jnp.zeros(0), initial=3.0)) == 3
+        assert jnp.concatenate([empty, jnp.ones((1, 2))]).shape == (1, 2)
+
+
+def test_nested_concatenates_compile_in_bounded_time(device: jax.Device) -> None:
+    def chain(x: jax.Array) -> jax.Array:
+        for _ in range(40):
+            x = jnp.concatenate([x[1:], x[:2]]) + jnp.concatenate([x[:1], x])
+        return x
+
+    x = np.arange(3, dtype=np.float32)
+    with jax.default_device(device):
+        got = jax.jit(chain)(x)
+    np.testing.assert_allclose(got, jax.jit(chain, backend="cpu")(x), rtol=1e-5)
+
+
+def test_unsigned_counter_that_wraps(device: jax.Device) -> None:
+    def count(start: int) -> jax.Array:
+        def body(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            return state[0] - jnp.uint8(3), state[1] + 1
+
+        return jax.lax.while_loop(lambda s: s[0] > 0, body, (jnp.uint8(start), jnp.int32(0)))[1]
+
+    with jax.default_device(device):
+        got = int(jax.jit(count, static_argnums=0)(5))
+    with jax.default_device(jax.devices("cpu")[0]):
+        assert got == int(jax.jit(count, static_argnums=0)(5))
