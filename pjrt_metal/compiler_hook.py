@@ -1,7 +1,7 @@
-"""Importing this module connects the plugin library with the compiler.
+"""Connects the plugin library with the compiler.
 
-The library imports it when it must first compile a program, on whichever thread JAX compiles; nothing of the
-compiler is loaded before.
+The library imports this module and calls `connect` when it must compile a program and has no compiler, on whichever
+thread JAX compiles; nothing of the compiler is loaded before.
 """
 
 from __future__ import annotations
@@ -13,5 +13,10 @@ import pjrt_metal
 from mlir_lowering.pipeline import compile_artifact
 from pjrt_metal import _core
 
-_core.register_compiler(str(pjrt_metal.library_path()), functools.partial(compile_artifact, log=_core.log_phase))
+
+def connect() -> None:
+    """Registers the compiler with the library, until the interpreter ends."""
+    _core.register_compiler(str(pjrt_metal.library_path()), functools.partial(compile_artifact, log=_core.log_phase))
+
+
 atexit.register(_core.unregister_compiler)

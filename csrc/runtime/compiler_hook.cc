@@ -37,12 +37,12 @@ struct Python {
   }
 };
 
-// Importing pjrt_metal.compiler_hook registers the compiler. What goes wrong is printed by Python.
+// What goes wrong is printed by Python.
 void ImportCompiler() {
   const Python python;
   if (!python.usable()) return;
   const int state = python.ensure();
-  python.run("import pjrt_metal.compiler_hook", nullptr);
+  python.run("import pjrt_metal.compiler_hook\npjrt_metal.compiler_hook.connect()", nullptr);
   python.release(state);
 }
 
