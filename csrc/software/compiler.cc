@@ -22,8 +22,8 @@ constexpr const char* kFlags[] = {"-std=c++17", "-O3",
 #endif
                                   // Metal's arithmetic: multiply-add may fuse, integers wrap, char has a sign, nothing
                                   // traps; no reassociation.
-                                  "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math",
-                                  "-fsigned-char", "-fno-strict-aliasing", "-fopenmp-simd",
+                                  "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fsigned-char",
+                                  "-fno-strict-aliasing", "-fopenmp-simd",
                                   // [[buffer(0)]] and its like are attributes that no C++ compiler knows; the suffixes
                                   // h and bf of literals are reserved, which clang takes for an error.
                                   "-w", "-Wno-attributes", "-Wno-reserved-user-defined-literal", "-shared", "-g0",
@@ -92,10 +92,11 @@ std::vector<std::string> FindCompiler(const std::string& wanted) {
       "to a compiler's path.");
 }
 
-void CompileLibrary(const std::vector<std::string>& compiler, const std::string& include, const std::string& source,
-                    const std::string& output) {
+void CompileLibrary(const std::vector<std::string>& compiler, std::span<const char* const> flags,
+                    const std::string& include, const std::string& source, const std::string& output) {
   std::vector<std::string> command = compiler;
   command.insert(command.end(), std::begin(kFlags), std::end(kFlags));
+  command.insert(command.end(), flags.begin(), flags.end());
   for (const std::string& word : {"-I" + include, std::string("-o"), output, source}) command.push_back(word);
   const std::string log = output + ".log";
   const ProcessResult result = RunProcess(command, log);
