@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from mlir_lowering.dtypes import DType
+from mlir_lowering.dtypes import BF16, DType
 from mlir_lowering.errors import unsupported
 from mlir_lowering.graph import Op, Region, Value
 from mlir_lowering.index import Index, Ix, bounded, linearize
@@ -150,6 +150,8 @@ class Emitter:
         """Notes that the kernel computes with `dtype`. Raises CompileError if no kernel can."""
         if not dtype.msl:
             raise unsupported(f"arithmetic on {dtype.name}", "", "convert to another type first")
+        if dtype is BF16 and self.target.language < 31:
+            raise unsupported("bf16 before macOS 14 (MSL 3.1)", "", "use f16 or f32, or a newer macOS")
         self.on_host |= dtype.on_host
 
     def constant(self, value: Any, dtype: DType) -> Expr:

@@ -15,7 +15,7 @@ from mlir_lowering.arrays import is_splat
 from mlir_lowering.graph import Op, Region, Value, free_values
 from mlir_lowering.kernel import Group
 from mlir_lowering.registry import OPS, OpDef
-from mlir_lowering.schedules import SCHEDULES
+from mlir_lowering.schedules import schedule_of
 from mlir_lowering.schedules.reduce import monoid_of
 from mlir_lowering.targets import Target
 
@@ -158,7 +158,7 @@ class _Fuser:
             if user not in draft.ops:
                 continue
             if user is draft.head or user in draft.siblings:
-                schedule = SCHEDULES[OPS[user.name].schedule or ""]
+                schedule = schedule_of(OPS[user.name].schedule, self.target)
                 for i, operand in enumerate(user.operands):
                     if operand is op.result:
                         times = schedule.reads(user, i)
@@ -227,7 +227,7 @@ class _Fuser:
         self.home[op] = [draft]
 
     def _head(self, op: Op, record: OpDef) -> None:
-        schedule = SCHEDULES[record.schedule or ""]
+        schedule = schedule_of(record.schedule, self.target)
         readers = self._readers(op)
         read = [v for v in op.results if self.users.get(v) or v in self.outputs]
         if schedule.epilogue and len(readers) == 1 and len(op.results) == 1:

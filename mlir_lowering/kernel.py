@@ -27,6 +27,12 @@ class Group:
     head: Op | None = None
     siblings: list[Op] = field(default_factory=list)
 
+    @property
+    def on_host(self) -> bool:
+        """Whether the group touches types that Metal has no arithmetic for."""
+        ops = [*self.inlined, *self.siblings, *([self.head] if self.head else [])]
+        return any(v.dtype.on_host for op in ops for v in (*op.operands, *op.results))
+
     def emitter(self, target: Target) -> Emitter:
         return Emitter(target, self.inlined)
 

@@ -10,8 +10,8 @@ from mlir_lowering.graph import Op, Region, Value
 from mlir_lowering.kernel import Group, KernelCall
 from mlir_lowering.passes.trip_count import static_trip_count
 from mlir_lowering.registry import OPS
-from mlir_lowering.schedules import SCHEDULES, pointwise
-from mlir_lowering.targets import Target
+from mlir_lowering.schedules import pointwise, schedule_of
+from mlir_lowering.targets import Target, host_target
 
 
 @dataclass
@@ -70,10 +70,11 @@ def schedule_group(group: Group, target: Target) -> list[KernelCall]:
     """The kernels of one group; none if it writes nothing."""
     if all(value.type.size == 0 for value in group.outputs):
         return []
+    if group.on_host:
+        target = host_target(target)
     if group.head is None:
         return pointwise.emit(group, target)
-    name = OPS[group.head.name].schedule
-    return SCHEDULES[name or ""].emit(group, target)
+    return schedule_of(OPS[group.head.name].schedule, target).emit(group, target)
 
 
 def _control(op: Op, target: Target) -> Node:

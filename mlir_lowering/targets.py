@@ -13,7 +13,8 @@ class Target:
 
     `simd_width` 1 means that a thread is a strip of a loop (the software device); `threads` is how many run
     at once; `vector_bytes` the width of a vector register of one thread; `cache_bytes` the fast memory a
-    thread may count on; `max_buffers` how many buffers one kernel can bind (Metal: 31, argument bytes included).
+    thread may count on; `max_buffers` how many buffers one kernel can bind (Metal: 31, argument bytes included);
+    `language` the version of MSL, 10 * major + minor.
     """
 
     text: str
@@ -23,6 +24,7 @@ class Target:
     vector_bytes: int
     cache_bytes: int
     max_buffers: int = 31
+    language: int = 31
 
     @property
     def is_software(self) -> bool:
@@ -51,5 +53,18 @@ def parse_target(text: str) -> Target:
             cache_bytes=1 << 20,
         )
     if name.startswith("apple") and name[5:].isdigit():
-        return Target(text, name, simd_width=32, threads=1024, vector_bytes=16, cache_bytes=32 << 10)
+        return Target(
+            text,
+            name,
+            simd_width=32,
+            threads=options.get("threads", 1024),
+            vector_bytes=16,
+            cache_bytes=options.get("threadgroup_bytes", 32 << 10),
+            language=options.get("language", 31),
+        )
     raise CompileError(f"unknown target {text!r}: expected software[:...] or apple<family>")
+
+
+def host_target(target: Target) -> Target:
+    """What kernels that run as host steps of `target` are written for: strips, with vectors that every CPU has."""
+    return target if target.is_software else parse_target("software:threads=1,vector_bytes=16")

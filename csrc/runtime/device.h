@@ -71,6 +71,7 @@ using PipelineRef = std::shared_ptr<const Pipeline>;
 struct Binding {
   Allocation* allocation;
   size_t offset;
+  size_t bytes = SIZE_MAX;  // that may be accessed, if known; at most to the allocation's end
 };
 
 struct Grid {

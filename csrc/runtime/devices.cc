@@ -3,6 +3,7 @@
 #include "csrc/runtime/device.h"
 #include "csrc/runtime/environment.h"
 #include "csrc/software/software_device.h"
+#include "csrc/software/strict_device.h"
 
 namespace pjrt_metal {
 
@@ -12,6 +13,12 @@ std::vector<std::unique_ptr<Device>> DiscoverDevices() {
     throw InvalidArgument("PJRT_METAL_DEVICE=" + choice + ": expected gpu or software");
   }
   std::vector<std::unique_ptr<Device>> devices;
+  if (const std::string family = environment::Strict(); !family.empty()) {
+    if (choice == "gpu")
+      throw InvalidArgument("PJRT_METAL_STRICT is for the software device, not PJRT_METAL_DEVICE=gpu");
+    devices.push_back(software::CreateStrict(family));
+    return devices;
+  }
   if (choice != "software") devices = metal::Discover();
   if (devices.empty()) {
     if (choice == "gpu") {

@@ -14,6 +14,18 @@ std::string Get(const char* name) {
   return value == nullptr ? "" : value;
 }
 
+std::optional<uint32_t> Number(const std::string& name, uint32_t largest) {
+  const std::string text = Get(name.c_str());
+  if (text.empty()) return std::nullopt;
+  uint32_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, status] = std::from_chars(text.data(), end, value);
+  if (status != std::errc() || stop != end || value < 1 || value > largest) {
+    throw InvalidArgument(name + "=" + text + ": expected a number from 1 to " + std::to_string(largest));
+  }
+  return value;
+}
+
 }  // namespace
 
 bool Log() {
@@ -27,16 +39,9 @@ std::string CacheDir() { return Get("PJRT_METAL_CACHE_DIR"); }
 std::string Home() { return Get("HOME"); }
 std::string XdgCacheHome() { return Get("XDG_CACHE_HOME"); }
 
-std::optional<uint32_t> Threads() {
-  const std::string text = Get("PJRT_METAL_THREADS");
-  if (text.empty()) return std::nullopt;
-  uint32_t value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, status] = std::from_chars(text.data(), end, value);
-  if (status != std::errc() || stop != end || value < 1 || value > 1024) {
-    throw InvalidArgument("PJRT_METAL_THREADS=" + text + ": expected a number from 1 to 1024");
-  }
-  return value;
-}
+std::string Strict() { return Get("PJRT_METAL_STRICT"); }
+
+std::optional<uint32_t> Threads() { return Number("PJRT_METAL_THREADS", 1024); }
+std::optional<uint32_t> StrictOrders() { return Number("PJRT_METAL_STRICT_ORDERS", 3); }
 
 }  // namespace pjrt_metal::environment

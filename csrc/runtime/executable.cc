@@ -129,7 +129,7 @@ class Execution {
           memory = arena.get();
           break;
       }
-      bindings_.push_back({memory == nullptr ? nullptr : memory->device_allocation(), offset});
+      bindings_.push_back({memory == nullptr ? nullptr : memory->device_allocation(), offset, slot.bytes});
     }
   }
 

@@ -92,10 +92,11 @@ std::vector<std::string> FindCompiler(const std::string& wanted) {
       "to a compiler's path.");
 }
 
-void CompileLibrary(const std::vector<std::string>& compiler, const std::string& include, const std::string& source,
-                    const std::string& output) {
+void CompileLibrary(const std::vector<std::string>& compiler, std::span<const char* const> flags,
+                    const std::string& include, const std::string& source, const std::string& output) {
   std::vector<std::string> command = compiler;
   command.insert(command.end(), std::begin(kFlags), std::end(kFlags));
+  command.insert(command.end(), flags.begin(), flags.end());
   for (const std::string& word : {"-I" + include, std::string("-o"), output, source}) command.push_back(word);
   const std::string log = output + ".log";
   const ProcessResult result = RunProcess(command, log);

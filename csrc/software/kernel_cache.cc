@@ -41,9 +41,10 @@ std::string Plural(size_t count, const std::string& word) {
   return std::to_string(count) + " " + word + (count == 1 ? "" : "s");
 }
 
-std::string Environment(const std::string& host, const std::string& cxx) {
+std::string Environment(const std::string& host, const std::string& cxx, const Dialect& dialect) {
   Hasher hasher;
-  hasher.AddField(host).AddField(cxx).AddField(UnitPrologue());
+  hasher.AddField(host).AddField(cxx).AddField(dialect.prologue);
+  for (const char* flag : dialect.flags) hasher.AddField(flag);
   for (const char* flag : CompilerFlags()) hasher.AddField(flag);
   for (const Header& header : StandInHeaders()) hasher.AddField(header.name).AddField(header.text);
   return Hex(hasher.Finish());
@@ -105,15 +106,19 @@ void ParallelFor(size_t count, uint32_t threads, Work work) {
 
 }  // namespace
 
-KernelCache::KernelCache(std::string host, uint32_t threads)
-    : cxx_(environment::Cxx()), environment_(Environment(host, cxx_)), threads_(threads), disk_(CacheFolder()) {}
+KernelCache::KernelCache(std::string host, uint32_t threads, const Dialect& dialect)
+    : dialect_(dialect),
+      cxx_(environment::Cxx()),
+      environment_(Environment(host, cxx_, dialect)),
+      threads_(threads),
+      disk_(CacheFolder()) {}
 
 std::vector<KernelFunction> KernelCache::Get(const std::string& preamble, std::span<const KernelSource> kernels) {
   const std::string shared = Hex(Hasher().AddField(environment_).AddField(preamble).Finish());
   std::vector<Wanted> wanted;
   std::vector<Digest> keys;
   for (const KernelSource& kernel : kernels) {
-    std::string text = KernelText(kernel);
+    std::string text = dialect_.text(kernel);
     const Digest key = Hasher().AddField(shared).AddField(kernel.name).AddField(text).Finish();
     keys.push_back(key);
     wanted.push_back({key, RunSymbol(kernel), std::move(text)});
@@ -178,7 +183,7 @@ void KernelCache::Compile(const std::string& preamble, std::vector<Wanted> missi
   TemporaryFolder folder([&](const std::string& path) {
     int error = WriteHeaders(path + "/include");
     for (size_t i = 0; i < batches.size() && error == 0; ++i) {
-      std::string text(UnitPrologue());
+      std::string text(dialect_.prologue);
       text += preamble;
       for (const size_t kernel : batches[i]) text += "\n" + missing[kernel].text;
       error = WriteFile(unit(path, i) + ".cc", text);
@@ -188,7 +193,7 @@ void KernelCache::Compile(const std::string& preamble, std::vector<Wanted> missi
   try {
     ParallelFor(batches.size(), threads_, [&](size_t i) {
       const std::string name = unit(folder.path(), i);
-      CompileLibrary(compiler, folder.path() + "/include", name + ".cc", name + ".so");
+      CompileLibrary(compiler, dialect_.flags, folder.path() + "/include", name + ".cc", name + ".so");
     });
   } catch (...) {
     folder.Keep();  // the error names its files

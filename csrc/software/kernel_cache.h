@@ -15,8 +15,9 @@ namespace pjrt_metal::software {
 class KernelCache {
  public:
   // `host`: what decides the machine code for a given source besides the compiler's options.
-  // `threads`: how many compilers run at once.
-  KernelCache(std::string host, uint32_t threads);
+  // `threads`: how many compilers run at once. `dialect` lives as long as the cache and says which
+  // functions KernelFunctions really are.
+  KernelCache(std::string host, uint32_t threads, const Dialect& dialect);
 
   // Thread-safe. Throws as Device::Compile.
   std::vector<KernelFunction> Get(const std::string& preamble, std::span<const KernelSource> kernels);
@@ -31,6 +32,7 @@ class KernelCache {
   void LoadFromDisk(std::vector<Wanted>& missing);
   void Compile(const std::string& preamble, std::vector<Wanted> missing);
 
+  const Dialect& dialect_;
   const std::string cxx_;
   const std::string environment_;  // all of a key but preamble and kernel
   const uint32_t threads_;

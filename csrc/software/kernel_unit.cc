@@ -61,10 +61,19 @@ bool IsIdentifier(const std::string& name) {
 
 std::string_view UnitPrologue() { return kPrologue; }
 
+const Dialect& FastDialect() {
+  static const Dialect dialect = {kPrologue, KernelText, {}};
+  return dialect;
+}
+
 std::string RunSymbol(const KernelSource& kernel) { return kernel.name + "_run"; }
 
-std::string KernelText(const KernelSource& kernel) {
+void CheckKernelName(const KernelSource& kernel) {
   if (!IsIdentifier(kernel.name)) throw InvalidArgument("kernel name \"" + kernel.name + "\" is no identifier");
+}
+
+std::string KernelText(const KernelSource& kernel) {
+  CheckKernelName(kernel);
   std::string arguments, declarations;
   size_t buffers = 0;
   for (const ParamKind kind : kernel.params) {

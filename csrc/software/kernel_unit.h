@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "csrc/runtime/device.h"
 
@@ -20,7 +22,18 @@ std::string_view UnitPrologue();
 // The kernel and its KernelFunction, for a unit. Throws InvalidArgument unless the name is an
 // identifier.
 std::string KernelText(const KernelSource& kernel);
-// The KernelFunction's symbol.
+// The function's symbol.
 std::string RunSymbol(const KernelSource& kernel);
+// Throws InvalidArgument unless the name is an identifier.
+void CheckKernelName(const KernelSource& kernel);
+
+// How kernels become C++.
+struct Dialect {
+  std::string_view prologue;                 // what a unit starts with
+  std::string (*text)(const KernelSource&);  // a kernel, and the function RunSymbol that calls it
+  std::span<const char* const> flags;        // compiler options besides the usual ones
+};
+// For KernelFunctions.
+const Dialect& FastDialect();
 
 }  // namespace pjrt_metal::software

@@ -12,7 +12,12 @@
 #include <cstring>
 #include <sstream>
 
+#if defined(__APPLE__)
+#include <crt_externs.h>  // dynamic libraries there have no `environ`
+#define environ (*_NSGetEnviron())
+#else
 extern char** environ;
+#endif
 
 namespace pjrt_metal::software {
 namespace {

@@ -169,7 +169,7 @@ class SoftwareEncoder : public Encoder {
 class SoftwareDevice : public Device {
  public:
   explicit SoftwareDevice(const HostCpu& host)
-      : pool_(environment::Threads().value_or(host.cores)), kernels_(host.features, pool_.threads()) {
+      : pool_(environment::Threads().value_or(host.cores)), kernels_(host.features, pool_.threads(), FastDialect()) {
     info_.kind = "software Metal (" + host.name + ")";
     info_.target =
         "software:threads=" + std::to_string(pool_.threads()) + ",vector_bytes=" + std::to_string(host.vector_bytes);

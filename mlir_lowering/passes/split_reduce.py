@@ -10,30 +10,35 @@ import math
 
 from mlir_lowering.graph import Graph, Op, Region, TensorType, clone_region
 from mlir_lowering.passes.simplify import starts_from_identity
+from mlir_lowering.schedules import fold_gpu
 from mlir_lowering.schedules.reduce import COLUMNS, WORK
 from mlir_lowering.targets import Target
 
-# Most pieces, and how many threads must be missing before splitting pays.
+# Most pieces on the software device; it splits if half as many threads have work.
 MAX_PIECES = 16
+# Threadgroups that occupy any Apple GPU; it splits if a quarter as many have work.
+GPU_THREADGROUPS = 256
+# Elements a GPU's thread should fold at least.
+GPU_WORK = 16
 
 
 def run(graph: Graph, target: Target) -> None:
     """Rewrites reductions in the graph and in every region of control flow."""
-    _rewrite(graph)
+    _rewrite(graph, target)
     for op in graph.walk():
         if op.name in ("stablehlo.while", "stablehlo.case", "stablehlo.if"):
             for region in op.regions:
-                _rewrite(region)
+                _rewrite(region, target)
 
 
-def _rewrite(region: Region) -> None:
+def _rewrite(region: Region, target: Target) -> None:
     if not any(op.name == "stablehlo.reduce" for op in region.ops):
         return
     ops: list[Op] = []
     for op in region.ops:
         # Both stages start from the initial value: only an identity may be taken in twice.
         if op.name == "stablehlo.reduce" and starts_from_identity(op):
-            pieces, dimension = _pieces(op)
+            pieces, dimension = _pieces(op, target)
             if pieces > 1:
                 ops += _split(op, pieces, dimension)
                 continue
@@ -41,17 +46,29 @@ def _rewrite(region: Region) -> None:
     region.ops = ops
 
 
-def _pieces(op: Op) -> tuple[int, int]:
+def _wanted(op: Op, target: Target) -> int:
+    """How many pieces would give all threads work."""
+    shape = op.operands[0].shape
+    columns = shape[-1] if max(op.attrs["dimensions"]) != len(shape) - 1 else 0
+    kept = op.result.type.size
+    if target.is_software:
+        threads = -(-kept // COLUMNS) if columns else kept
+        return 1 if threads >= MAX_PIECES // 2 else min(MAX_PIECES, math.prod(shape) // WORK)
+    # The schedule's threadgroups: so many columns wide, the rest of the threads share a column's elements.
+    width = min(fold_gpu.LANES, columns) if columns else 1
+    groups = kept // columns * -(-columns // width) if columns else kept
+    each = math.prod(shape) // kept // (fold_gpu.THREADS // width * GPU_WORK)
+    return 1 if groups >= GPU_THREADGROUPS // 4 else min(GPU_THREADGROUPS // groups, each)
+
+
+def _pieces(op: Op, target: Target) -> tuple[int, int]:
     """How many pieces, and of which dimension (the outermost reduced one that divides)."""
     shape = op.operands[0].shape
     dims = sorted(op.attrs["dimensions"])
     if not dims or not math.prod(shape):
         return 1, 0
-    last_kept = dims[-1] != len(shape) - 1
-    kept = op.result.type.size
-    threads = -(-kept // COLUMNS) if last_kept else kept
-    wanted = min(MAX_PIECES, math.prod(shape) // WORK)
-    if threads >= MAX_PIECES // 2 or wanted < 2:
+    wanted = _wanted(op, target)
+    if wanted < 2:
         return 1, 0
     for d in dims:
         # A piece of the only, innermost dimension must stay long enough for vectors.

@@ -26,7 +26,7 @@ from mlir_lowering.errors import unsupported
 from mlir_lowering.graph import ConvDimensionNumbers, DotDimensionNumbers, Op, Value
 from mlir_lowering.index import Index, Ix, linearize, variable
 from mlir_lowering.kernel import Group
-from mlir_lowering.schedules.pointwise import loop_index, merge_loops, merged_extents
+from mlir_lowering.schedules.loops import loop_index, merge_loops, merged_extents
 from mlir_lowering.targets import Target
 
 
@@ -278,7 +278,7 @@ class Loops:
 
     @property
     def extents(self) -> list[int]:
-        return merged_extents(self.shape, self.starts) if self.starts else []
+        return merged_extents(self.shape, self.starts)
 
     @property
     def size(self) -> int:

@@ -22,7 +22,7 @@ from mlir_lowering.schedules.contraction import (
     finished,
     probe,
 )
-from mlir_lowering.schedules.pointwise import name_indices, store
+from mlir_lowering.schedules.loops import name_indices, store
 from mlir_lowering.targets import Target
 
 # Multiply-adds below which packing costs more than it saves.

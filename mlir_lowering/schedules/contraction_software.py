@@ -29,7 +29,7 @@ from mlir_lowering.schedules.contraction import (
     packed_reads,
 )
 from mlir_lowering.schedules.contraction_plan import even_blocks, in_place_step, make_plan
-from mlir_lowering.schedules.pointwise import name_indices, store
+from mlir_lowering.schedules.loops import name_indices, store
 from mlir_lowering.targets import Target
 
 # Elements of B that one thread packs.

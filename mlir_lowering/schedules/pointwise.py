@@ -1,70 +1,28 @@
 """The pointwise schedule: every output element is computed on its own.
 
-Loops that every access walks as one are merged: an elementwise chain over contiguous arrays becomes one loop
-whose length is a launch argument, so that the same kernel serves every shape. Otherwise rows (the outer loops) are
-dealt to threads and the innermost loop is left for the compiler to vectorize.
+On the software device (pointwise_gpu.py has the GPU's nests) loops that every access walks as one are merged: an
+elementwise chain over contiguous arrays becomes one loop whose length is a launch argument, so that the same kernel
+serves every shape. Otherwise rows (the outer loops) are dealt to threads and the innermost loop is left for the
+compiler to vectorize.
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from mlir_lowering.emit import Emitter
-from mlir_lowering.graph import Value
 from mlir_lowering.index import ZERO, Index, Ix, delinearize, linearize, variable
 from mlir_lowering.kernel import Group, KernelCall, make_kernel
+from mlir_lowering.schedules import pointwise_gpu
+from mlir_lowering.schedules.loops import loop_index, merge_loops, merged_extents, name_indices, store
 from mlir_lowering.targets import Target
 
 # Elements a software thread computes: long enough that a dispatch costs little, short enough to share out.
 STRIP = 16384
 # An innermost loop shorter than this is merged with its neighbours although that costs divisions.
 SHORT_LOOP = 8
-
-
-def merged_extents(shape: Sequence[int], starts: Sequence[int]) -> list[int]:
-    """The lengths of the loops that start at dimensions `starts`."""
-    return [math.prod(shape[s:e]) for s, e in zip(starts, [*starts[1:], len(shape)], strict=True)]
-
-
-def loop_index(shape: Sequence[int], starts: Sequence[int], variables: Sequence[Ix]) -> Index:
-    """The index of an array of `shape` whose dimensions starts[i] up to starts[i+1] are walked by variables[i]."""
-    index: list[Ix] = []
-    for i, (start, var) in enumerate(zip(starts, variables, strict=True)):
-        end = starts[i + 1] if i + 1 < len(starts) else len(shape)
-        index.extend(delinearize(var, shape[start:end]))
-    return tuple(index)
-
-
-def merge_loops(
-    shape: Sequence[int],
-    visit: Callable[[Index], set[Ix]],
-    apart: Callable[[int], bool] = lambda d: False,
-) -> list[int]:
-    """Where the merged loops over `shape` start: adjacent dimensions that every access walks as one are merged.
-
-    `visit` evaluates the loop body at an index and returns every index expression it depends on. `apart(d)`:
-    dimension d must not merge with the one before it.
-    """
-    names = [f"v{d}" for d in range(len(shape))]
-    accesses = visit(tuple(variable(n, e) for n, e in zip(names, shape, strict=True)))
-
-    def walks_as_one(access: Ix, outer: str, inner: str, extent: int) -> bool:
-        a, b = access.coefficient(outer), access.coefficient(inner)
-        return a is not None and b is not None and a == b * extent
-
-    starts: list[int] = []
-    for d, extent in enumerate(shape):
-        if starts and not apart(d):
-            # A dimension of one element has no variable; what counts is the nearest outer one that has.
-            outer = next((o for o in range(d - 1, starts[-1] - 1, -1) if shape[o] > 1), None)
-            if extent == 1 or outer is None:
-                continue
-            if all(walks_as_one(a, names[outer], names[d], extent) for a in accesses):
-                continue
-        starts.append(d)
-    return starts
 
 
 def emit(group: Group, target: Target, prepare: Callable[[Emitter], None] = lambda emitter: None) -> list[KernelCall]:
@@ -86,6 +44,9 @@ def emit(group: Group, target: Target, prepare: Callable[[Emitter], None] = lamb
         return probe.accesses | {linearize(index, shape)}
 
     emitter = new_emitter()
+    if not target.is_software:
+        starts = merge_loops(shape, visit)
+        return [pointwise_gpu.emit(group, emitter, starts, merged_extents(shape, starts))]
     if not shape:
         store(emitter, group.outputs, (), ZERO)
         return [_call(emitter, group, "One thread computes a scalar.", 1, ZERO)]
@@ -94,13 +55,6 @@ def emit(group: Group, target: Target, prepare: Callable[[Emitter], None] = lamb
     if len(starts) == 1 or extents[-1] < SHORT_LOOP:
         return [_flat(group, emitter, starts, extents)]
     return [_rows(group, emitter, starts, extents)]
-
-
-def store(emitter: Emitter, values: list[Value], index: Index, offset: Ix) -> None:
-    """Computes every output at `index`, then writes them at `offset` (outputs may share memory with inputs)."""
-    exprs = [emitter.load(value, index) for value in values]
-    for i, expr in enumerate(exprs):
-        emitter.line(f"out{i}[{offset}] = {expr};")
 
 
 def _flat(group: Group, emitter: Emitter, starts: list[int], extents: list[int]) -> KernelCall:
@@ -142,18 +96,6 @@ def _rows(group: Group, emitter: Emitter, starts: list[int], extents: list[int])
         f", {STRIP} elements of each." if chunks > 1 else "."
     )
     return _call(emitter, group, comment, strips * chunks, offset)
-
-
-def name_indices(emitter: Emitter, indices: Index, extents: Sequence[int]) -> Index:
-    """Indices with divisions become variables, so that the division is done once."""
-    named: list[Ix] = []
-    for ix, extent in zip(indices, extents, strict=False):
-        if ix.has_division:
-            name = emitter.fresh("r")
-            emitter.line(f"const int {name} = {ix};")
-            ix = variable(name, extent)
-        named.append(ix)
-    return tuple(named)
 
 
 def _call(emitter: Emitter, group: Group, comment: str, threads: int, offset: Ix, n: int | None = None) -> KernelCall:

@@ -18,7 +18,7 @@ from mlir_lowering.emit import Binding, Emitter, Expr, arithmetic_type, wrap
 from mlir_lowering.graph import Op, Value
 from mlir_lowering.index import Index, Ix, delinearize, linearize, variable
 from mlir_lowering.kernel import Group, KernelCall, ScheduleDef, make_kernel
-from mlir_lowering.schedules.pointwise import (
+from mlir_lowering.schedules.loops import (
     loop_index,
     merge_loops,
     merged_extents,
@@ -34,7 +34,7 @@ COLUMNS = 2048
 
 
 @dataclass(frozen=True)
-class _Monoid:
+class Monoid:
     """How `accumulator = accumulator (+) x` is written so that the compiler may keep many accumulators."""
 
     pragma: str  # the operator in PJRT_SIMD's reduction clause
@@ -43,14 +43,14 @@ class _Monoid:
     propagates_nan: bool = False
 
 
-_MONOIDS = {
-    "stablehlo.add": _Monoid("+", "{w}({a}) + {w}({x})", "0"),
-    "stablehlo.multiply": _Monoid("*", "{w}({a}) * {w}({x})", "1"),
-    "stablehlo.maximum": _Monoid("max", "({x} > {a} ? {x} : {a})", "{lo}", propagates_nan=True),
-    "stablehlo.minimum": _Monoid("min", "({x} < {a} ? {x} : {a})", "{hi}", propagates_nan=True),
-    "stablehlo.and": _Monoid("&", "({a} & {x})", "{ones}"),
-    "stablehlo.or": _Monoid("|", "({a} | {x})", "0"),
-    "stablehlo.xor": _Monoid("^", "({a} ^ {x})", "0"),
+MONOIDS = {
+    "stablehlo.add": Monoid("+", "{w}({a}) + {w}({x})", "0"),
+    "stablehlo.multiply": Monoid("*", "{w}({a}) * {w}({x})", "1"),
+    "stablehlo.maximum": Monoid("max", "({x} > {a} ? {x} : {a})", "{lo}", propagates_nan=True),
+    "stablehlo.minimum": Monoid("min", "({x} < {a} ? {x} : {a})", "{hi}", propagates_nan=True),
+    "stablehlo.and": Monoid("&", "({a} & {x})", "{ones}"),
+    "stablehlo.or": Monoid("|", "({a} | {x})", "0"),
+    "stablehlo.xor": Monoid("^", "({a} ^ {x})", "0"),
 }
 
 
@@ -60,7 +60,7 @@ def monoid_of(op: Op) -> str | None:
     if len(region.args) != 2 or len(region.ops) != 1:
         return None
     (body,) = region.ops
-    if body.name not in _MONOIDS or region.outputs != [body.result]:
+    if body.name not in MONOIDS or region.outputs != [body.result]:
         return None
     return body.name if set(body.operands) == set(region.args) else None
 
@@ -70,7 +70,7 @@ class _Accumulator:
     """One monoid reduction under way: `dtype` it accumulates in, the C names of its value and NaN flag."""
 
     op: Op
-    monoid: _Monoid
+    monoid: Monoid
     dtype: DType
     name: str
 
@@ -84,7 +84,7 @@ class _Accumulator:
 
     @property
     def identity(self) -> str:
-        return self.monoid.identity.format(**_bounds(self.dtype))
+        return self.monoid.identity.format(**bounds(self.dtype))
 
     def _apply(self, a: str, x: str) -> str:
         return self.monoid.step.format(a=a, x=x, w=arithmetic_type(self.dtype))
@@ -108,7 +108,7 @@ class _Accumulator:
         return wrap(f"{self.op.result.dtype.msl}({folded})", self.op.result.dtype)
 
 
-def _bounds(dtype: DType) -> dict[str, str]:
+def bounds(dtype: DType) -> dict[str, str]:
     if dtype.is_float:
         return {"lo": "-INFINITY", "hi": "INFINITY", "ones": ""}
     if dtype.kind == "pred":
@@ -123,7 +123,7 @@ def _bounds(dtype: DType) -> dict[str, str]:
     return {"lo": low, "hi": high, "ones": f"{dtype.msl}(~0)"}
 
 
-def _accumulation(dtype: DType) -> DType:
+def accumulation(dtype: DType) -> DType:
     """16-bit floats are accumulated in f32, as XLA does."""
     return F32 if dtype.is_float and dtype.bits < 32 else dtype
 
@@ -132,12 +132,12 @@ def emit(group: Group, target: Target) -> list[KernelCall]:
     heads = [op for op in (group.head, *group.siblings) if op is not None]
     monoids = [monoid_of(op) for op in heads]
     if all(monoids) and all(len(op.operands) == 2 for op in heads):
-        return [_Nest(group, target, heads).kernel()]
+        return [Nest(group, target, heads).kernel()]
     return [_any_body(group, target, heads[0])]
 
 
-class _Nest:
-    """Monoid reductions of one iteration space. Loops: outer kept, reduced, and the innermost (either)."""
+class Nest:
+    """Reductions of one iteration space. Loops: outer kept, reduced, and the innermost (either)."""
 
     def __init__(self, group: Group, target: Target, heads: list[Op]) -> None:
         self.group = group
@@ -150,9 +150,10 @@ class _Nest:
         def visit(index: Index) -> set[Ix]:
             probe = group.emitter(target)
             for op in heads:
-                probe.load(op.operands[0], index)
+                for operand in op.operands[: len(op.operands) // 2]:
+                    probe.load(operand, index)
             kept = tuple(ix for d, ix in enumerate(index) if d not in reduced)
-            return probe.accesses | {linearize(kept, heads[0].result.shape)}
+            return probe.accesses | {linearize(kept, heads[0].results[0].shape)}
 
         def apart(d: int) -> bool:
             return (d in reduced) != (d - 1 in reduced)
@@ -169,9 +170,9 @@ class _Nest:
         for i, op in enumerate(self.heads):
             name = monoid_of(op)
             assert name is not None
-            dtype = _accumulation(op.result.dtype)
+            dtype = accumulation(op.result.dtype)
             emitter.use(dtype)
-            found.append(_Accumulator(op, _MONOIDS[name], dtype, f"acc{i}"))
+            found.append(_Accumulator(op, MONOIDS[name], dtype, f"acc{i}"))
         return found
 
     def kernel(self) -> KernelCall:
@@ -193,7 +194,7 @@ class _Nest:
 
     def kept_index(self, kept: Sequence[Ix]) -> Index:
         """The results' index."""
-        shape = self.heads[0].result.shape
+        shape = self.heads[0].results[0].shape
         reduced = set(self.heads[0].attrs["dimensions"])
         starts = []
         seen = 0

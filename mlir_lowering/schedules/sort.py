@@ -12,7 +12,7 @@ from mlir_lowering.dtypes import I32
 from mlir_lowering.graph import Op, TensorType, Value
 from mlir_lowering.index import Index, Ix, delinearize, linearize, variable
 from mlir_lowering.kernel import Group, KernelCall, ScheduleDef, make_kernel
-from mlir_lowering.schedules.pointwise import name_indices
+from mlir_lowering.schedules.loops import name_indices
 from mlir_lowering.targets import Target
 
 
