@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from mlir_lowering.dtypes import BF16, DType
+from mlir_lowering.dtypes import DType
 from mlir_lowering.errors import unsupported
 from mlir_lowering.graph import Op, Region, Value
 from mlir_lowering.index import Index, Ix, bounded, linearize
