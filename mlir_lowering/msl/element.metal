@@ -31,14 +31,16 @@ inline T pjrt_sar(T a, U b, U bits) {
   return T(a >> (b < bits ? b : U(bits - U(1))));
 }
 
-// NaN if either is; unlike Metal's fmax and fmin.
+// NaN if either is, and -0 below 0; unlike Metal's fmax and fmin.
 template <typename T>
 inline T pjrt_max(T a, T b) {
-  return a != a ? a : (b > a || b != b ? b : a);
+  const bool take_b = (b > a) | (b != b) | ((b == a) & !signbit(float(b)));
+  return a != a ? a : (take_b ? b : a);
 }
 template <typename T>
 inline T pjrt_min(T a, T b) {
-  return a != a ? a : (b < a || b != b ? b : a);
+  const bool take_b = (b < a) | (b != b) | ((b == a) & bool(signbit(float(b))));
+  return a != a ? a : (take_b ? b : a);
 }
 
 // Keeps zeros and NaNs as they are.

@@ -134,7 +134,10 @@ def _reduce_precision(emitter: Emitter, op: Op, index: Index) -> Expr:
     emitter.use(dtype)
     if dtype.bits > 32:
         raise unsupported(op.signature(), str(op.loc))
-    bits = f"{op.attrs['exponent_bits']}, {op.attrs['mantissa_bits']}"
+    # A format with the type's own exponents keeps its small numbers, which are normal ones in f32.
+    own = 5 if dtype.name == "f16" else 8
+    exponent_bits = op.attrs["exponent_bits"]
+    bits = f"{8 if exponent_bits >= own else exponent_bits}, {op.attrs['mantissa_bits']}"
     return emitter.let(dtype, f"{dtype.msl}(pjrt_reduce_precision(float({emitter.load(x, index)}), {bits}))")
 
 

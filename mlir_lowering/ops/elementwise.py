@@ -2,7 +2,8 @@
 
 In an expression {a}, {b} are the operands' elements, {t} the result's MSL type, {bits} the operands' width, {u} the
 unsigned type of that width, {w} one that arithmetic is not promoted from (signed overflow is undefined in C++), {mask}
-what clears the bits above the width. Rows marked `wide` compute 16-bit floats in f32.
+what clears the bits above the width, {i} the signed type of that width,
+{spare} the bits of a byte that a 4-bit integer leaves. Rows marked `wide` compute 16-bit floats in f32.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class Row:
     divides: bool = False  # integer samples hold zero divisors, which end the interpreter's process
 
 
+_SIGNED = {8: "char", 16: "short", 32: "int", 64: "long"}
 _UNSIGNED = {8: "uchar", 16: "ushort", 32: "uint", 64: "ulong"}
 _DTYPES = {
     "float": ("f32", "f16", "bf16", "f64"),
@@ -84,6 +86,8 @@ def _element(row: Row) -> Callable[[Emitter, Op, Index], Expr]:
             t=t,
             u=unsigned_type(first),
             w=arithmetic_type(first),
+            i=_SIGNED[max(first.bits, 8)],
+            spare=max(8 - first.bits, 0),
             bits=first.bits,
             mask=f" & {2**first.bits - 1}" if first.bits < 8 else "",
         )
@@ -280,7 +284,14 @@ ROWS = (
         },
         2,
     ),
-    Row("stablehlo.shift_right_arithmetic", {"int": "pjrt_sar<{t}, {u}>({a}, {u}({b}), {bits})"}, 2),
+    Row(
+        "stablehlo.shift_right_arithmetic",
+        {
+            "int": "pjrt_sar<{t}, {u}>({a}, {u}({b}), {bits})",
+            "uint": "{t}(pjrt_sar<{i}, {u}>({i}({i}({a} << {spare}) >> {spare}), {b}, {bits}))",
+        },
+        2,
+    ),
     Row(
         "stablehlo.shift_right_logical",
         {
