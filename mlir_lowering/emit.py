@@ -150,7 +150,7 @@ class Emitter:
         """Notes that the kernel computes with `dtype`. Raises CompileError if no kernel can."""
         if not dtype.msl:
             raise unsupported(f"arithmetic on {dtype.name}", "", "convert to another type first")
-        if dtype is BF16 and self.target.language < 31:
+        if dtype.name == "bf16" and self.target.language < 31:
             raise unsupported("bf16 before macOS 14 (MSL 3.1)", "", "use f16 or f32, or a newer macOS")
         self.on_host |= dtype.on_host
 
