@@ -9,6 +9,7 @@
 #include <chrono>
 #include <exception>
 #include <set>
+#include <system_error>
 #include <thread>
 
 #include "csrc/runtime/environment.h"
@@ -94,11 +95,16 @@ void ParallelFor(size_t count, uint32_t threads, Work work) {
       }
     }
   };
-  {
-    std::vector<std::jthread> helpers;
-    for (size_t i = 1; i < std::min<size_t>(count, threads); ++i) helpers.emplace_back(loop);
-    loop();
+  std::vector<std::thread> helpers;  // not std::jthread, which Apple's C++ library lacks
+  for (size_t i = 1; i < std::min<size_t>(count, threads); ++i) {
+    try {
+      helpers.emplace_back(loop);
+    } catch (const std::system_error&) {
+      break;  // no more threads to be had: those there are do the work
+    }
   }
+  loop();
+  for (std::thread& helper : helpers) helper.join();
   for (const std::exception_ptr& error : errors) {
     if (error) std::rethrow_exception(error);
   }
