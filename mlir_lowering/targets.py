@@ -31,6 +31,9 @@ class Target:
         return self.simd_width == 1
 
 
+_OPTIONS = ("threads", "vector_bytes", "simd_width", "threadgroup_bytes", "language")
+
+
 def parse_target(text: str) -> Target:
     """`software:threads=2,vector_bytes=64` or `apple7`... as a Target.
 
@@ -40,8 +43,8 @@ def parse_target(text: str) -> Target:
     options: dict[str, int] = {}
     for item in filter(None, rest.split(",")):
         key, _, value = item.partition("=")
-        if not value.isdigit():
-            raise CompileError(f"target {text!r}: option {item!r} is not name=number")
+        if key not in _OPTIONS or not value.isdigit():
+            raise CompileError(f"target {text!r}: option {item!r} is not one of {', '.join(_OPTIONS)} with a number")
         options[key] = int(value)
     if name == "software":
         return Target(
