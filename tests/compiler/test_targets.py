@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from mlir_lowering.errors import CompileError
 from mlir_lowering.targets import parse_target
 
