@@ -4,36 +4,24 @@
 // it less: an MLIR module takes 3 to 4 ms to parse and convert, a third of a small program's compilation. So it gets
 // a HloModuleProtoWithConfig (xla/service/hlo.proto): the program's signature around one custom call, which carries
 // the compiler's own text.
-#include <array>
 #include <string>
 #include <vector>
 
+#include "csrc/pjrt/layout.h"
 #include "csrc/pjrt/objects.h"
 #include "csrc/pjrt/proto.h"
-#include "csrc/runtime/dtype.h"
 
 namespace pjrt_metal {
 namespace {
 
-// xla.PrimitiveType (xla/xla_data.proto), indexed by PJRT_Buffer_Type.
-constexpr std::array<uint8_t, 30> kPrimitiveTypes = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 16, 15,
-                                                     18, 19, 20, 23, 24, 25, 21, 22, 17, 26, 27, 28, 29, 33, 32};
+// xla.PrimitiveType (xla/xla_data.proto).
 constexpr uint64_t kTuple = 13;
 // Instructions are numbered within their computation, whose own number is in the upper half.
 constexpr uint64_t kComputation = 1;
 
 uint64_t InstructionId(size_t number) { return kComputation << 32 | number; }
 
-std::string Shape(const TensorInfo& tensor) {
-  ProtoWriter layout;
-  layout.Packed(1, tensor.minor_to_major);
-  ProtoWriter shape;
-  shape.Varint(2, kPrimitiveTypes[static_cast<size_t>(tensor.dtype)]);
-  shape.Packed(3, tensor.dims);
-  if (tensor.dtype != DType::kToken) shape.Bytes(5, layout.bytes());
-  for (size_t i = 0; i < tensor.dims.size(); ++i) shape.Varint(6, 0);  // no dimension is dynamic
-  return shape.bytes();
-}
+std::string Shape(const TensorInfo& tensor) { return ShapeProto(tensor.dtype, tensor.dims, tensor.minor_to_major); }
 
 // One output is an array, any other number a tuple.
 std::string ResultShape(const std::vector<TensorInfo>& outputs) {

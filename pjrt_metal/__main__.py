@@ -1,0 +1,27 @@
+"""python -m pjrt_metal doctor: what this machine has, and whether the metal platform computes what the CPU does."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m pjrt_metal", description="Tools of pjrt-metal.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    doctor = commands.add_parser("doctor", help="say what was found, test it, write a report")
+    doctor.add_argument("--full", action="store_true", help="every sample of every op, not only one an op (minutes)")
+    doctor.add_argument("--op", action="append", metavar="NAME", help="test this op only, such as stablehlo.tanh")
+    doctor.add_argument(
+        "--report", type=Path, metavar="PATH", help="write PATH.txt and PATH.json, to attach to an issue"
+    )
+    options = parser.parse_args()
+
+    from pjrt_metal import doctor as doctor_module
+
+    return doctor_module.run(full=options.full, only=options.op, path=options.report)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
