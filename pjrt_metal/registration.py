@@ -10,6 +10,7 @@ import logging
 import platform
 import struct
 from pathlib import Path
+from typing import Any
 
 import pjrt_metal
 from mlir_lowering.version import compiler_version
@@ -46,6 +47,12 @@ def _check_whole(path: Path) -> None:
         raise OSError(f"{path} was cut short; install pjrt-metal again")
 
 
+def _client_options() -> dict[str, Any]:
+    """JAX asks when it opens the device: reading the compiler's source is not for programs that never do."""
+    # jaxlib serializes every program that it hands to the plugin, and has read it before.
+    return {"trusted_programs": True, "compiler_version": compiler_version()}
+
+
 def register() -> None:
     """Makes "metal" known to JAX. A library that cannot be loaded leaves JAX as it was, with a reason for whoever
     asks for metal."""
@@ -61,11 +68,7 @@ def register() -> None:
             "metal",
             priority=_priority(),
             library_path=str(path),
-            options={
-                # jaxlib serializes every program that it hands to the plugin, and has read it before.
-                "trusted_programs": True,
-                "compiler_version": compiler_version(),
-            },
+            options=_client_options,
         )
     except Exception as error:
         reason = f"pjrt-metal's plugin library cannot be used: {error}"
