@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from mlir_lowering.arrays import is_splat
 from mlir_lowering.graph import Op, Region, Value, free_values
 from mlir_lowering.kernel import Group
+from mlir_lowering.monoids import monoid_of
 from mlir_lowering.registry import OPS, OpDef
 from mlir_lowering.schedules import schedule_of
-from mlir_lowering.schedules.reduce import monoid_of
 from mlir_lowering.targets import Target
 
 # Most ops one kernel evaluates: keeps kernels readable and compile time linear.

@@ -82,23 +82,26 @@ _BUILTINS = {
     ParamKind.THREADGROUPS_PER_GRID: "uint3 {} [[threadgroups_per_grid]]",
 }
 
+THREAD_POSITION = ((ParamKind.THREAD_POSITION_IN_GRID, "tid"),)
 
-def make_kernel(
+
+def kernel_call(
     emitter: Emitter,
-    outputs: Sequence[tuple[str, Value]],
-    *,
+    outputs: Sequence[Value],
     comment: str,
+    threads: tuple[int, int, int],
+    *,
+    per_threadgroup: tuple[int, int, int] = (0, 0, 0),
+    builtins: Sequence[tuple[ParamKind, str]] = THREAD_POSITION,
     restrict: bool = True,
-    args: str | None = None,
-    builtins: Sequence[tuple[ParamKind, str]] = ((ParamKind.THREAD_POSITION_IN_GRID, "tid"),),
-    helpers: str = "",
-) -> Kernel:
-    """The kernel whose body `emitter` holds.
+    args: tuple[str, bytes] | None = None,
+    updates: dict[Value, Value] | None = None,
+    same_index: frozenset[Value] = frozenset(),
+) -> KernelCall:
+    """The kernel whose body `emitter` holds, writing `outputs` as out0, out1, ..., and its launch.
 
-    `outputs`: parameter name and value of each output buffer. `args`: the declaration of the launch's argument
-    bytes, such as "constant uint& n". `comment`: what the kernel computes and how threads map to elements.
-    `restrict`: no output shares memory with an input. `helpers`: functions in front of it; give them a name that
-    starts with NAME, which becomes unique to the kernel.
+    `comment`: what the kernel computes and how threads map to elements. `restrict`: no output shares memory with an
+    input. `args`: the declaration of the launch's argument bytes, such as "constant uint& n", and the bytes.
     The kernel's name is a hash of all its text, so equal kernels are one.
     """
     pointer = "* __restrict" if restrict else "*"
@@ -111,17 +114,20 @@ def make_kernel(
 
     for value, name in emitter.inputs.items():
         buffer(f"device const {value.dtype.msl}{pointer} {name}", ParamKind.INPUT)
-    for name, value in outputs:
+    for number, value in enumerate(outputs):
         emitter.use(value.dtype)
-        buffer(f"device {value.dtype.msl}{pointer} {name}", ParamKind.OUTPUT)
-    if args is not None:
-        buffer(args, ParamKind.ARGS)
+        buffer(f"device {value.dtype.msl}{pointer} out{number}", ParamKind.OUTPUT)
+    declaration, arg_bytes = args or ("", b"")
+    if declaration:
+        buffer(declaration, ParamKind.ARGS)
     for kind, name in builtins:
         texts.append(_BUILTINS[kind].format(name))
         params.append(kind)
 
     signature = ",\n    ".join(texts)
     body = "\n".join(emitter.lines)
-    text = f"// {comment}\n{helpers}kernel void NAME(\n    {signature}) {{\n{body}\n}}\n"
+    text = f"// {comment}\nkernel void NAME(\n    {signature}) {{\n{body}\n}}\n"
     name = "k_" + hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
-    return Kernel(name, text.replace("NAME", name), tuple(params), emitter.on_host)
+    kernel = Kernel(name, text.replace("NAME", name), tuple(params), emitter.on_host)
+    buffers = [*emitter.inputs, *outputs]
+    return KernelCall(kernel, buffers, arg_bytes, threads, per_threadgroup, updates or {}, same_index)

@@ -14,7 +14,7 @@ from mlir_lowering.registry import OpDef, Sample, register
 
 
 def _sample(operands: str, result: str, text: str) -> Sample:
-    """`operands` such as "2x3xf32 f32" become %0, %1, ...; `text` is the op with {} for the result's type."""
+    """`operands` such as "2x3xf32 f32" become %a0, %a1, ...; `text` is the op without its types."""
     types = [f"tensor<{t}>" for t in operands.split()]
     arguments = ", ".join(f"%a{i}: {t}" for i, t in enumerate(types))
     signature = f"({', '.join(types)}) -> tensor<{result}>"

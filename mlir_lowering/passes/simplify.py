@@ -6,15 +6,13 @@ keeps the sign of a zero.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
 
-from mlir_lowering.dtypes import DType
 from mlir_lowering.graph import Graph, Op, Region, TensorType, Value
+from mlir_lowering.monoids import identity, monoid_of
 from mlir_lowering.passes.fold import constant_of, fold_op, splat_of
-from mlir_lowering.schedules.reduce import monoid_of
 from mlir_lowering.targets import Target
 
 # A rule gives the value that replaces the op's result, or an op to put in its place, or None.
@@ -256,35 +254,12 @@ def _dynamic_slice(op: Op) -> Value | Op | None:
     return Op("stablehlo.slice", [x], [op.result.type], attrs, loc=op.loc)
 
 
-def _lowest(dtype: DType) -> float:
-    if dtype.kind == "pred" or dtype.kind == "uint":
-        return 0
-    return -math.inf if dtype.is_float else -(2 ** (dtype.bits - 1))
-
-
-def _highest(dtype: DType) -> float:
-    if dtype.is_float:
-        return math.inf
-    return 1 if dtype.kind == "pred" else 2 ** (dtype.bits - (dtype.kind == "int")) - 1
-
-
-_IDENTITY_OF: dict[str, Callable[[DType], float]] = {
-    "stablehlo.add": lambda dtype: 0,
-    "stablehlo.multiply": lambda dtype: 1,
-    "stablehlo.maximum": _lowest,
-    "stablehlo.minimum": _highest,
-    "stablehlo.or": lambda dtype: 0,
-    "stablehlo.xor": lambda dtype: 0,
-    "stablehlo.and": lambda dtype: -1 if dtype.kind == "int" else _highest(dtype),
-}
-
-
 def starts_from_identity(op: Op) -> bool:
     """Whether a reduction of one operand by a known monoid starts from a constant that changes nothing."""
-    if len(op.operands) != 2 or (monoid := monoid_of(op)) not in _IDENTITY_OF:
+    if len(op.operands) != 2 or (monoid := monoid_of(op)) is None:
         return False
     splat = splat_of(op.operands[1])
-    return splat is not None and splat.dtype.kind != "c" and splat.item() == _IDENTITY_OF[monoid](op.result.dtype)
+    return splat is not None and splat.dtype.kind != "c" and splat.item() == identity(monoid, op.result.dtype)
 
 
 def _reduce(op: Op) -> Op | None:

@@ -25,7 +25,8 @@ from mlir_lowering.emit import Emitter, Expr, wrap
 from mlir_lowering.errors import unsupported
 from mlir_lowering.graph import ConvDimensionNumbers, DotDimensionNumbers, Op, Value
 from mlir_lowering.index import Index, Ix, linearize, variable
-from mlir_lowering.kernel import Group
+from mlir_lowering.kernel import Group, KernelCall
+from mlir_lowering.schedules import pointwise
 from mlir_lowering.schedules.loops import loop_index, merge_loops, merged_extents
 from mlir_lowering.targets import Target
 
@@ -79,6 +80,17 @@ def accumulator_of(op: Op) -> DType:
     if any(dtype.is_float for dtype in dtypes):
         return F64 if F64 in dtypes else F32
     return U64 if op.result.dtype.bits == 64 else U32
+
+
+def empty_sums(group: Group, target: Target) -> list[KernelCall]:
+    """A contraction with no k: zeros."""
+    op = group.head
+    assert op is not None
+
+    def prepare(emitter: Emitter) -> None:
+        emitter.bind(op.result, lambda _: emitter.constant(0, op.result.dtype))
+
+    return pointwise.emit(group, target, prepare)
 
 
 def canonical(op: Op) -> Contraction:

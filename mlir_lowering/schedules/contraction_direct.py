@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from mlir_lowering.index import Ix, delinearize, linearize, variable
-from mlir_lowering.kernel import Group, KernelCall, make_kernel
+from mlir_lowering.index import Ix, linearize, variable
+from mlir_lowering.kernel import Group, KernelCall, kernel_call
 from mlir_lowering.schedules.contraction import (
     Access,
     Contraction,
@@ -22,7 +22,7 @@ from mlir_lowering.schedules.contraction import (
     finished,
     probe,
 )
-from mlir_lowering.schedules.loops import name_indices, store
+from mlir_lowering.schedules.loops import nested, store, unravel
 from mlir_lowering.targets import Target
 
 # Multiply-adds below which packing costs more than it saves.
@@ -113,18 +113,13 @@ class _Direct:
         emitter.line(f"const int strip = int(tid.x) % {strips};")
         emitter.line(f"const int first = int(tid.x) / {strips} * {each};")
         with emitter.block(f"for (int o = first; o < min(first + {each}, {outer}); ++o)"):
-            position = list(name_indices(emitter, delinearize(variable("o", outer), others), others))
+            position = list(unravel(emitter, variable("o", outer), others))
             if along is None:
                 self._dot(position)
             else:
                 self._strip(position, along, strip)
-        kernel = make_kernel(
-            emitter,
-            [(f"out{i}", value) for i, value in enumerate(self.group.outputs)],
-            comment=f"{self.nest.contraction.op.signature()}: {each} times {strip} sums a thread.",
-        )
-        buffers = [*emitter.inputs, *self.group.outputs]
-        return KernelCall(kernel, buffers, b"", (threads, 1, 1))
+        comment = f"{self.nest.contraction.op.signature()}: {each} times {strip} sums a thread."
+        return kernel_call(emitter, self.group.outputs, comment, (threads, 1, 1))
 
     def _split(self, position: list[Ix]) -> tuple[list[Ix], list[Ix], list[Ix]]:
         first, second = self.parts
@@ -135,22 +130,8 @@ class _Direct:
         return self.nest.a(b, m, self.k), self.nest.b(b, self.k, n)
 
     def _over_k(self, body: Callable[[], None], pragma: str = "") -> None:
-        extents = self.nest.folded.extents
-
-        def loop(depth: int) -> None:
-            if depth == len(extents):
-                body()
-                return
-            if extents[depth] == 1:
-                loop(depth + 1)
-                return
-            if pragma and depth == len(extents) - 1:
-                self.emitter.line(pragma)
-            name = f"k{depth}"
-            with self.emitter.block(f"for (int {name} = 0; {name} < {extents[depth]}; ++{name})"):
-                loop(depth + 1)
-
-        loop(0)
+        loops = [(f"k{depth}", extent) for depth, extent in enumerate(self.nest.folded.extents)]
+        nested(self.emitter, loops, body, pragma)
 
     def _store(self, position: list[Ix], total: str) -> None:
         finished(self.emitter, self.nest, total)

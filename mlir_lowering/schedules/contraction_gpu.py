@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from mlir_lowering.dtypes import F32
 from mlir_lowering.emit import Emitter
 from mlir_lowering.graph import Op, TensorType, Value
-from mlir_lowering.index import Index, Ix, delinearize, linearize, variable
-from mlir_lowering.kernel import Group, KernelCall, ScheduleDef
-from mlir_lowering.schedules import contraction_thin, grid, pointwise
+from mlir_lowering.index import Index, Ix, linearize, variable
+from mlir_lowering.kernel import Group, KernelCall, ScheduleDef, kernel_call
+from mlir_lowering.schedules import contraction_thin, grid
 from mlir_lowering.schedules.contraction import (
     Access,
     Loops,
@@ -27,12 +27,13 @@ from mlir_lowering.schedules.contraction import (
     canonical,
     conditions,
     element,
+    empty_sums,
     finished,
     merged,
     packed_reads,
     probe,
 )
-from mlir_lowering.schedules.loops import name_indices, store
+from mlir_lowering.schedules.loops import store, unravel
 from mlir_lowering.targets import Target
 
 # Threads of a threadgroup: four SIMD groups, two by two over the tile.
@@ -82,11 +83,7 @@ def emit(group: Group, target: Target) -> list[KernelCall]:
     assert op is not None
     contraction = canonical(op)
     if math.prod(contraction.folded) == 0:
-
-        def prepare(emitter: Emitter) -> None:
-            emitter.bind(op.result, lambda _: emitter.constant(0, op.result.dtype))
-
-        return pointwise.emit(group, target, prepare)
+        return empty_sums(group, target)
     nest = merged(contraction, group, target)
     if contraction_thin.is_thin(contraction):
         return [contraction_thin.emit(nest, group, target)]
@@ -161,7 +158,7 @@ class _Tiled:
         emitter.line(f"const int quarter_row = int(group) / 2 * {half};")
         emitter.line(f"const int quarter_column = int(group) % 2 * {plan.columns // 2};")
         z = variable("int(place.z)", nest.batch.size * plan.shares)
-        batch = name_indices(emitter, delinearize(z // plan.shares, nest.batch.extents), nest.batch.extents)
+        batch = unravel(emitter, z // plan.shares, nest.batch.extents)
         begin, end = "0", str(nest.folded.size)
         if plan.shares > 1:
             emitter.line(f"const int begin = {z % plan.shares} * {plan.share};")
@@ -182,7 +179,7 @@ class _Tiled:
                     total = f"sum{i}_{j}"
                     emitter.line(f"simdgroup_multiply_accumulate({total}, left{i}, right{j}, {total});")
         self._write(emitter, batch, sums)
-        outputs = None if sums is None else [sums]
+        outputs = self.group.outputs if sums is None else [sums]
         threads = (
             -(-nest.columns.size // plan.columns) * THREADS,
             -(-nest.rows.size // plan.rows),
@@ -192,7 +189,7 @@ class _Tiled:
         tile = f"{plan.rows} rows by {plan.columns} columns{shared}"
         comment = f"{nest.contraction.op.signature()}: a threadgroup computes {tile}."
         builtins = (grid.PLACE, grid.LOCAL, grid.SIMD)
-        return grid.call(emitter, self.group, comment, threads, (THREADS, 1, 1), builtins, outputs)
+        return kernel_call(emitter, outputs, comment, threads, per_threadgroup=(THREADS, 1, 1), builtins=builtins)
 
     def _pack(
         self, emitter: Emitter, side: _Side, stem: str, loops: Loops, access: Callable[[Index, Index], Access]
@@ -220,7 +217,7 @@ class _Tiled:
         """Names k or the line at position `number` of the tile; returns its loops' variables."""
         name, start, over = ("k", "k0", self.nest.folded) if is_k else (stem, f"{stem}0", loops)
         emitter.line(f"const int {name} = {start} + {number};")
-        return name_indices(emitter, delinearize(variable(name, over.size), over.extents), over.extents)
+        return unravel(emitter, variable(name, over.size), over.extents)
 
     def _load(self, emitter: Emitter, side: _Side, name: str, start: str, count: int, transposed: bool) -> None:
         """Matrices at kk from threadgroup memory."""
@@ -267,9 +264,8 @@ class _Tiled:
     def _store(self, emitter: Emitter, batch: Index, total: str) -> None:
         """Result m, n from its sum, through the epilogue."""
         nest = self.nest
-        m = name_indices(emitter, delinearize(variable("m", nest.rows.size), nest.rows.extents), nest.rows.extents)
-        columns = nest.columns
-        n = name_indices(emitter, delinearize(variable("n", columns.size), columns.extents), columns.extents)
+        m = unravel(emitter, variable("m", nest.rows.size), nest.rows.extents)
+        n = unravel(emitter, variable("n", nest.columns.size), nest.columns.extents)
         _store(emitter, self.group, nest, (batch, m, n), total)
 
     def _add_shares(self, sums: Value) -> KernelCall:
@@ -287,7 +283,7 @@ class _Tiled:
         first, second = len(nest.batch.extents), len(nest.batch.extents) + len(nest.rows.extents)
         parts = (position[:first], position[first:second], position[second:])
         _store(emitter, self.group, nest, parts, "total")
-        return grid.call(emitter, self.group, f"Adds {plan.shares} shares of each sum.", walk.lengths)
+        return kernel_call(emitter, self.group.outputs, f"Adds {plan.shares} shares of each sum.", walk.lengths)
 
 
 def _store(emitter: Emitter, group: Group, nest: Nest, at: tuple[Index, Index, Index], total: str) -> None:

@@ -17,19 +17,20 @@ from mlir_lowering.dtypes import DType
 from mlir_lowering.emit import Emitter
 from mlir_lowering.graph import Op, TensorType, Value
 from mlir_lowering.index import Ix, bounded, delinearize, linearize, variable
-from mlir_lowering.kernel import Group, KernelCall, ScheduleDef, make_kernel
-from mlir_lowering.schedules import contraction_direct, pointwise
+from mlir_lowering.kernel import Group, KernelCall, ScheduleDef, kernel_call
+from mlir_lowering.schedules import contraction_direct
 from mlir_lowering.schedules.contraction import (
     Nest,
     canonical,
     conditions,
     element,
+    empty_sums,
     finished,
     merged,
     packed_reads,
 )
 from mlir_lowering.schedules.contraction_plan import even_blocks, in_place_step, make_plan
-from mlir_lowering.schedules.loops import name_indices, store
+from mlir_lowering.schedules.loops import store, unravel
 from mlir_lowering.targets import Target
 
 # Elements of B that one thread packs.
@@ -40,14 +41,8 @@ def emit(group: Group, target: Target) -> list[KernelCall]:
     op = group.head
     assert op is not None
     contraction = canonical(op)
-    if op.result.type.size == 0:
-        return []
     if math.prod(contraction.folded) == 0:
-
-        def prepare(emitter: Emitter) -> None:
-            emitter.bind(op.result, lambda _: emitter.constant(0, op.result.dtype))
-
-        return pointwise.emit(group, target, prepare)
+        return empty_sums(group, target)
     nest = merged(contraction, group, target)
     if contraction_direct.is_direct(contraction):
         return [contraction_direct.emit(nest, group, target)]
@@ -111,12 +106,8 @@ class _Tiled:
         base = f"(long(panel) * {nest.folded.size} + p0 * {inner} + c0) * {plan.width}"
         emitter.line(f"device {self.dtype.msl}* to = out0 + {base};")
         self._pack_panel(emitter, b)
-        kernel = make_kernel(
-            emitter,
-            [("out0", packed)],
-            comment=f"Packs B[b][k][n] of {nest.contraction.op.signature()} as [b][n / {plan.width}][k][{plan.width}].",
-        )
-        return KernelCall(kernel, [*emitter.inputs, packed], b"", (panels * parts, 1, 1))
+        comment = f"Packs B[b][k][n] of {nest.contraction.op.signature()} as [b][n / {plan.width}][k][{plan.width}]."
+        return kernel_call(emitter, [packed], comment, (panels * parts, 1, 1))
 
     def _main_kernel(self, packed: Value | None) -> KernelCall:
         nest, plan, op = self.nest, self.plan, self.nest.contraction.op
@@ -155,14 +146,10 @@ class _Tiled:
                     self._micro_kernels(emitter, step)
                     with emitter.block(f"if (block == {blocks - 1})" if blocks > 1 else ""):
                         self._finish_tile(emitter, b, outer)
-        kernel = make_kernel(
-            emitter,
-            [(f"out{i}", value) for i, value in enumerate(self.group.outputs)],
-            comment=f"{op.signature()}: a thread computes {plan.tiles} tiles of {plan.tile_rows}"
-            f" rows times {plan.panels} panels of {plan.width} columns.",
-        )
+        part = f"{plan.tiles} tiles of {plan.tile_rows} rows times {plan.panels} panels of {plan.width} columns"
+        comment = f"{op.signature()}: a thread computes {part}."
         threads = nest.batch.size * row_blocks * panel_blocks
-        return KernelCall(kernel, [*emitter.inputs, *self.group.outputs], b"", (threads, 1, 1))
+        return kernel_call(emitter, self.group.outputs, comment, (threads, 1, 1))
 
     # Parts of kernels.
 
@@ -174,7 +161,7 @@ class _Tiled:
         name = emitter.fresh("batch")
         emitter.line(f"const int {name} = {text};")
         extents = self.nest.batch.extents
-        return list(name_indices(emitter, delinearize(variable(name, size), extents), extents))
+        return list(unravel(emitter, variable(name, size), extents))
 
     def _block_bounds(self, emitter: Emitter, block: str, positions: int, chunk: int) -> None:
         """Names the block's part of the outer k loops, [p0, p1), and of the innermost, [c0, c1)."""
@@ -193,7 +180,7 @@ class _Tiled:
         if not self.nest.folded.starts:
             return []
         p = variable("p", math.prod(self.k_outer))
-        outer = name_indices(emitter, delinearize(p, self.k_outer), self.k_outer)
+        outer = unravel(emitter, p, self.k_outer)
         return [*outer, variable("c", self.k_inner)]
 
     @property
@@ -217,7 +204,7 @@ class _Tiled:
         size = math.prod(plan.outer_rows)
         outer = variable("outer_row", size)
         emitter.line(f"const int outer_row = (first_tile + t) / {inner};")
-        return list(name_indices(emitter, delinearize(outer, plan.outer_rows), plan.outer_rows))
+        return list(unravel(emitter, outer, plan.outer_rows))
 
     def _row(self, emitter: Emitter, outer: Sequence[Ix]) -> list[Ix]:
         """The row loops' variables inside a loop over i, the row among the tiled ones."""
@@ -225,7 +212,7 @@ class _Tiled:
             return []
         i = variable("i", self._tiled_size)
         tiled = self.plan.tiled_rows
-        return [*outer, *name_indices(emitter, delinearize(i, tiled), tiled)]
+        return [*outer, *unravel(emitter, i, tiled)]
 
     def _pack_tile(self, emitter: Emitter, b: Sequence[Ix], outer: Sequence[Ix]) -> None:
         plan = self.plan

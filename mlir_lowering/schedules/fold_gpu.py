@@ -16,10 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mlir_lowering.emit import Emitter
-from mlir_lowering.index import Index, Ix, delinearize, variable
-from mlir_lowering.kernel import Group, KernelCall
+from mlir_lowering.index import Index, Ix, variable
+from mlir_lowering.kernel import Group, KernelCall, kernel_call
 from mlir_lowering.schedules import grid
-from mlir_lowering.schedules.loops import name_indices
+from mlir_lowering.schedules.loops import nested, unravel
 
 # Threads of a threadgroup that folds together.
 THREADS = 256
@@ -99,19 +99,14 @@ class Fold:
         self._declare()
         loops = [variable(f"k{i}", n) for i, n in enumerate(self.folded)]
 
-        def nest(depth: int) -> None:
-            if depth == len(loops):
-                self._step(kept, tuple(loops), None)
-                return
-            with self.emitter.block(f"for (int k{depth} = 0; k{depth} < {self.folded[depth]}; ++k{depth})"):
-                nest(depth + 1)
-
         if all(acc.identity is not None for acc in self.accumulators):
-            nest(0)
+            names = [f"k{i}" for i in range(len(self.folded))]
+            extents = list(zip(names, self.folded, strict=True))
+            nested(self.emitter, extents, lambda: self._step(kept, tuple(loops), None))
         else:
             self._strided(kept, "0", 1)
         self.finish(kept)
-        return grid.call(self.emitter, self.group, f"{self.what}; a thread an output.", walk.lengths)
+        return kernel_call(self.emitter, self.group.outputs, f"{self.what}; a thread an output.", walk.lengths)
 
     def _simd(self) -> KernelCall:
         emitter, outputs = self.emitter, self._outputs
@@ -119,7 +114,7 @@ class Fold:
         emitter.line(f"const int o = int(place.x) * {each} + int(group);")
         if outputs % each:
             emitter.line(f"if (o >= {outputs}) return;")
-        kept = name_indices(emitter, delinearize(variable("o", outputs), self.kept), self.kept)
+        kept = unravel(emitter, variable("o", outputs), self.kept)
         self._declare()
         self._strided(kept, "int(lane)", LANES)
         self._fold_simd()
@@ -127,8 +122,13 @@ class Fold:
             self.finish(kept)
         threads = (-(-outputs // each) * THREADS, 1, 1)
         builtins = (grid.PLACE, grid.LANE, grid.SIMD)
-        return grid.call(
-            emitter, self.group, f"{self.what}; a SIMD group an output.", threads, (THREADS, 1, 1), builtins
+        return kernel_call(
+            emitter,
+            self.group.outputs,
+            f"{self.what}; a SIMD group an output.",
+            threads,
+            per_threadgroup=(THREADS, 1, 1),
+            builtins=builtins,
         )
 
     def _rows(self) -> KernelCall:
@@ -157,7 +157,10 @@ class Fold:
         x, y, z = walk.lengths
         builtins = (grid.PLACE, grid.LOCAL, grid.LANE, grid.SIMD)
         what = f"{self.what}; {THREADS} threads an output."
-        return grid.call(emitter, self.group, what, (x * THREADS, y, z), (THREADS, 1, 1), builtins)
+        threads = (x * THREADS, y, z)
+        return kernel_call(
+            emitter, self.group.outputs, what, threads, per_threadgroup=(THREADS, 1, 1), builtins=builtins
+        )
 
     def _tree(self, width: int) -> KernelCall:
         emitter = self.emitter
@@ -192,7 +195,10 @@ class Fold:
         x, y, z = walk.lengths
         threads = (-(-x // width) * width, y * height, z)
         what = f"{self.what}; {height} threads share each of {width} columns."
-        return grid.call(emitter, self.group, what, threads, (width, height, 1), (grid.PLACE, grid.LOCAL))
+        builtins = (grid.PLACE, grid.LOCAL)
+        return kernel_call(
+            emitter, self.group.outputs, what, threads, per_threadgroup=(width, height, 1), builtins=builtins
+        )
 
     # Parts.
 
@@ -234,7 +240,7 @@ class Fold:
             along = folded.index(max(lengths)) if self.columns else len(folded) - 1
         if along is None:
             with emitter.block(f"for (int f = {number}; f < {self._size}; f += {threads})"):
-                loops = name_indices(emitter, delinearize(variable("f", self._size), folded), folded)
+                loops = unravel(emitter, variable("f", self._size), folded)
                 self._step(kept, loops, f"f == {number}")
             return
 

@@ -11,11 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mlir_lowering.emit import Emitter
-from mlir_lowering.graph import Value
-from mlir_lowering.index import Index, delinearize, variable
-from mlir_lowering.kernel import Group, KernelCall, make_kernel
+from mlir_lowering.index import Index, variable
 from mlir_lowering.program import ParamKind
-from mlir_lowering.schedules.loops import name_indices
+from mlir_lowering.schedules.loops import unravel
 
 Threads = tuple[int, int, int]
 
@@ -46,7 +44,7 @@ class Axes:
         texts = (x or f"int({source}.x)", f"int({source}.y)", f"int({source}.z)")
         position: list[Index] = []
         for text, extents in zip(texts, self.loops, strict=True):
-            position.append(name_indices(emitter, delinearize(variable(text, math.prod(extents)), extents), extents))
+            position.append(unravel(emitter, variable(text, math.prod(extents)), extents))
         return tuple(ix for part in reversed(position) for ix in part)
 
 
@@ -61,25 +59,3 @@ def columns(extents: Sequence[int]) -> Axes:
     """x walks the innermost loop alone, however short."""
     x, y, z = tuple(extents[-1:]), tuple(extents[-2:-1]), tuple(extents[:-2])
     return Axes((x, y, z))
-
-
-def call(
-    emitter: Emitter,
-    group: Group,
-    comment: str,
-    threads: Threads,
-    per_threadgroup: Threads = (0, 0, 0),
-    builtins: Sequence[tuple[ParamKind, str]] = ((ParamKind.THREAD_POSITION_IN_GRID, "tid"),),
-    outputs: Sequence[Value] | None = None,
-    restrict: bool = True,
-) -> KernelCall:
-    """The kernel that `emitter` holds and its launch."""
-    values = list(group.outputs if outputs is None else outputs)
-    kernel = make_kernel(
-        emitter,
-        [(f"out{i}", value) for i, value in enumerate(values)],
-        comment=comment,
-        builtins=builtins,
-        restrict=restrict,
-    )
-    return KernelCall(kernel, [*emitter.inputs, *values], b"", threads, per_threadgroup)

@@ -1,13 +1,16 @@
-"""What schedules share: merging loops that every access walks as one, naming indices, storing results."""
+"""What schedules share: merging loops that every access walks as one, naming indices, storing
+results."""
 
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable, Sequence
 
 from mlir_lowering.emit import Emitter
 from mlir_lowering.graph import Value
 from mlir_lowering.index import Index, Ix, delinearize, variable
+from mlir_lowering.kernel import Group, KernelCall, kernel_call
 
 
 def merged_extents(shape: Sequence[int], starts: Sequence[int]) -> list[int]:
@@ -62,13 +65,50 @@ def store(emitter: Emitter, values: list[Value], index: Index, offset: Ix) -> No
         emitter.line(f"out{i}[{offset}] = {expr};")
 
 
-def name_indices(emitter: Emitter, indices: Index, extents: Sequence[int]) -> Index:
-    """Indices with divisions become variables, so that the division is done once."""
+def nested(emitter: Emitter, loops: Sequence[tuple[str, int]], body: Callable[[], None], innermost: str = "") -> None:
+    """`body` inside loops, each a variable's name and its extent, outer to inner; one of a single step is no loop.
+
+    `innermost` is a pragma for the last loop.
+    """
+    if not loops:
+        body()
+        return
+    (name, extent), *rest = loops
+    if extent == 1:
+        nested(emitter, rest, body, innermost)
+        return
+    if innermost and not rest:
+        emitter.line(innermost)
+    with emitter.block(f"for (int {name} = 0; {name} < {extent}; ++{name})"):
+        nested(emitter, rest, body, innermost)
+
+
+def unravel(emitter: Emitter, number: Ix, extents: Sequence[int]) -> Index:
+    """The indices of loops whose position has `number` in row-major order; those that take a division become
+    variables, so that it is done once."""
     named: list[Ix] = []
-    for ix, extent in zip(indices, extents, strict=False):
+    for ix, extent in zip(delinearize(number, extents), extents, strict=True):
         if ix.has_division:
             name = emitter.fresh("r")
             emitter.line(f"const int {name} = {ix};")
             ix = variable(name, extent)
         named.append(ix)
     return tuple(named)
+
+
+def elementwise_call(
+    emitter: Emitter, group: Group, comment: str, threads: tuple[int, int, int], offset: Ix, n: int | None = None
+) -> KernelCall:
+    """The call of a kernel that writes outputs at `offset`, which may share memory with inputs read only there.
+
+    `n`: the number of elements, as the launch argument of that name, if the kernel has no other way to know it.
+    """
+    return kernel_call(
+        emitter,
+        group.outputs,
+        comment,
+        threads,
+        restrict=False,
+        args=None if n is None else ("constant int& n", struct.pack("<i", n)),
+        same_index=frozenset(v for v, reads in emitter.reads.items() if reads == {offset}),
+    )

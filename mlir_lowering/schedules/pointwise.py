@@ -9,14 +9,13 @@ compiler to vectorize.
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Callable
 
 from mlir_lowering.emit import Emitter
 from mlir_lowering.index import ZERO, Index, Ix, delinearize, linearize, variable
-from mlir_lowering.kernel import Group, KernelCall, make_kernel
+from mlir_lowering.kernel import Group, KernelCall
 from mlir_lowering.schedules import pointwise_gpu
-from mlir_lowering.schedules.loops import loop_index, merge_loops, merged_extents, name_indices, store
+from mlir_lowering.schedules.loops import elementwise_call, loop_index, merge_loops, merged_extents, store, unravel
 from mlir_lowering.targets import Target
 
 # Elements a software thread computes: long enough that a dispatch costs little, short enough to share out.
@@ -49,7 +48,7 @@ def emit(group: Group, target: Target, prepare: Callable[[Emitter], None] = lamb
         return [pointwise_gpu.emit(group, emitter, starts, merged_extents(shape, starts))]
     if not shape:
         store(emitter, group.outputs, (), ZERO)
-        return [_call(emitter, group, "One thread computes a scalar.", 1, ZERO)]
+        return [elementwise_call(emitter, group, "One thread computes a scalar.", (1, 1, 1), ZERO)]
     starts = merge_loops(shape, visit)
     extents = merged_extents(shape, starts)
     if len(starts) == 1 or extents[-1] < SHORT_LOOP:
@@ -68,7 +67,7 @@ def _flat(group: Group, emitter: Emitter, starts: list[int], extents: list[int])
     with emitter.block("for (int i = begin; i < end; ++i)"):
         store(emitter, group.outputs, loop_index(shape, starts, variables), i)
     comment = f"Pointwise over n elements; thread t computes elements {STRIP}*t up to {STRIP}*(t+1)."
-    return _call(emitter, group, comment, -(-size // STRIP), i, size)
+    return elementwise_call(emitter, group, comment, (-(-size // STRIP), 1, 1), i, size)
 
 
 def _rows(group: Group, emitter: Emitter, starts: list[int], extents: list[int]) -> KernelCall:
@@ -86,7 +85,7 @@ def _rows(group: Group, emitter: Emitter, starts: list[int], extents: list[int])
         emitter.line(f"const int end = min(begin + {STRIP}, {inner});")
         bounds = "begin; j < end"
     with emitter.block(f"for (int r = strip * {rows_each}; r < min((strip + 1) * {rows_each}, {rows}); ++r)"):
-        row = name_indices(emitter, delinearize(variable("r", rows), extents[:-1]), extents)
+        row = unravel(emitter, variable("r", rows), extents[:-1])
         j = variable("j", inner)
         emitter.line("PJRT_INDEPENDENT")
         with emitter.block(f"for (int j = {bounds}; ++j)"):
@@ -95,21 +94,4 @@ def _rows(group: Group, emitter: Emitter, starts: list[int], extents: list[int])
     comment = f"Pointwise over {rows} rows of {inner}: a thread computes {rows_each} rows" + (
         f", {STRIP} elements of each." if chunks > 1 else "."
     )
-    return _call(emitter, group, comment, strips * chunks, offset)
-
-
-def _call(emitter: Emitter, group: Group, comment: str, threads: int, offset: Ix, n: int | None = None) -> KernelCall:
-    kernel = make_kernel(
-        emitter,
-        [(f"out{i}", value) for i, value in enumerate(group.outputs)],
-        comment=comment,
-        restrict=False,
-        args=None if n is None else "constant int& n",
-    )
-    return KernelCall(
-        kernel,
-        [*emitter.inputs, *group.outputs],
-        b"" if n is None else struct.pack("<i", n),
-        (threads, 1, 1),
-        same_index=frozenset(v for v, reads in emitter.reads.items() if reads == {offset}),
-    )
+    return elementwise_call(emitter, group, comment, (strips * chunks, 1, 1), offset)

@@ -7,15 +7,14 @@ the kernel. Other nests walk up to three grid axes.
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Callable, Sequence
 
 from mlir_lowering.emit import Emitter
 from mlir_lowering.graph import Value
 from mlir_lowering.index import ZERO, Index, Ix, delinearize, linearize, variable
-from mlir_lowering.kernel import Group, KernelCall, make_kernel
+from mlir_lowering.kernel import Group, KernelCall
 from mlir_lowering.schedules import grid
-from mlir_lowering.schedules.loops import loop_index, store
+from mlir_lowering.schedules.loops import elementwise_call, loop_index, store
 
 # Neighbours that one thread computes: with f32, 16 bytes, the widest access of a thread.
 VECTOR = 4
@@ -28,7 +27,7 @@ def emit(group: Group, emitter: Emitter, starts: list[int], extents: list[int]) 
     shape = group.outputs[0].shape
     if not shape:
         store(emitter, group.outputs, (), ZERO)
-        return _call(emitter, group, "One thread computes a scalar.", (1, 1, 1), ZERO)
+        return elementwise_call(emitter, group, "One thread computes a scalar.", (1, 1, 1), ZERO)
     walk = grid.axes(extents)
     # What a head binds has loops of its own, which several elements would only prolong.
     vectors = group.head is None and extents[-1] % VECTOR == 0 and math.prod(shape) >= VECTOR_SIZE
@@ -39,13 +38,15 @@ def emit(group: Group, emitter: Emitter, starts: list[int], extents: list[int]) 
         position = walk.position(emitter, "tid")
         offset = linearize(position, extents)
         store(emitter, group.outputs, loop_index(shape, starts, position), offset)
-        return _call(emitter, group, f"Pointwise over {x} by {y} by {z}, a thread an element.", (x, y, z), offset)
+        return elementwise_call(
+            emitter, group, f"Pointwise over {x} by {y} by {z}, a thread an element.", (x, y, z), offset
+        )
     emitter.line(f"const int first = int(tid.x) * {VECTOR};")
     position = (*walk.position(emitter, "tid")[:-1], variable("i", extents[-1]))
     offset = linearize(position, extents)
     _several(emitter, group.outputs, loop_index(shape, starts, position), offset)
     comment = f"Pointwise over {x} by {y} by {z}; a thread computes {VECTOR} neighbours."
-    return _call(emitter, group, comment, (x // VECTOR, y, z), offset)
+    return elementwise_call(emitter, group, comment, (x // VECTOR, y, z), offset)
 
 
 def _flat(group: Group, emitter: Emitter, starts: Sequence[int], extents: Sequence[int], vectors: bool) -> KernelCall:
@@ -63,7 +64,7 @@ def _flat(group: Group, emitter: Emitter, starts: Sequence[int], extents: Sequen
     else:
         store(emitter, group.outputs, index, i)
     comment = f"Pointwise over n elements, {step} a thread."
-    return _call(emitter, group, comment, (size // step, 1, 1), i, size)
+    return elementwise_call(emitter, group, comment, (size // step, 1, 1), i, size)
 
 
 def _several(emitter: Emitter, values: Sequence[Value], index: Index, offset: Ix) -> None:
@@ -87,22 +88,3 @@ def _several(emitter: Emitter, values: Sequence[Value], index: Index, offset: Ix
         emitter.line(f"{value.dtype.msl} result{number}[{VECTOR}];")
     over(compute)
     over(write)
-
-
-def _call(
-    emitter: Emitter, group: Group, comment: str, threads: grid.Threads, offset: Ix, n: int | None = None
-) -> KernelCall:
-    kernel = make_kernel(
-        emitter,
-        [(f"out{i}", value) for i, value in enumerate(group.outputs)],
-        comment=comment,
-        restrict=False,
-        args=None if n is None else "constant int& n",
-    )
-    return KernelCall(
-        kernel,
-        [*emitter.inputs, *group.outputs],
-        b"" if n is None else struct.pack("<i", n),
-        threads,
-        same_index=frozenset(v for v, reads in emitter.reads.items() if reads == {offset}),
-    )

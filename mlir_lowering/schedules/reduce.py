@@ -10,20 +10,22 @@ Large reductions to few elements come here in two stages already (passes/split_r
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mlir_lowering.dtypes import F32, DType
-from mlir_lowering.emit import Binding, Emitter, Expr, arithmetic_type, wrap
+from mlir_lowering.emit import Binding, Emitter, Expr, arithmetic_type, literal, wrap
 from mlir_lowering.graph import Op, Value
-from mlir_lowering.index import Index, Ix, delinearize, linearize, variable
-from mlir_lowering.kernel import Group, KernelCall, ScheduleDef, make_kernel
+from mlir_lowering.index import Index, Ix, linearize, variable
+from mlir_lowering.kernel import Group, KernelCall, ScheduleDef, kernel_call
+from mlir_lowering.monoids import identity, monoid_of
 from mlir_lowering.schedules.loops import (
     loop_index,
     merge_loops,
     merged_extents,
-    name_indices,
+    nested,
     store,
+    unravel,
 )
 from mlir_lowering.targets import Target
 
@@ -34,35 +36,23 @@ COLUMNS = 2048
 
 
 @dataclass(frozen=True)
-class Monoid:
+class _Monoid:
     """How `accumulator = accumulator (+) x` is written so that the compiler may keep many accumulators."""
 
     pragma: str  # the operator in PJRT_SIMD's reduction clause
     step: str  # the new accumulator, from {a} and {x}
-    identity: str  # for floats and for integers, {lo}/{hi} the type's bounds
     propagates_nan: bool = False
 
 
-MONOIDS = {
-    "stablehlo.add": Monoid("+", "{w}({a}) + {w}({x})", "0"),
-    "stablehlo.multiply": Monoid("*", "{w}({a}) * {w}({x})", "1"),
-    "stablehlo.maximum": Monoid("max", "({x} > {a} ? {x} : {a})", "{lo}", propagates_nan=True),
-    "stablehlo.minimum": Monoid("min", "({x} < {a} ? {x} : {a})", "{hi}", propagates_nan=True),
-    "stablehlo.and": Monoid("&", "({a} & {x})", "{ones}"),
-    "stablehlo.or": Monoid("|", "({a} | {x})", "0"),
-    "stablehlo.xor": Monoid("^", "({a} ^ {x})", "0"),
+_MONOIDS = {
+    "stablehlo.add": _Monoid("+", "{w}({a}) + {w}({x})"),
+    "stablehlo.multiply": _Monoid("*", "{w}({a}) * {w}({x})"),
+    "stablehlo.maximum": _Monoid("max", "({x} > {a} ? {x} : {a})", propagates_nan=True),
+    "stablehlo.minimum": _Monoid("min", "({x} < {a} ? {x} : {a})", propagates_nan=True),
+    "stablehlo.and": _Monoid("&", "({a} & {x})"),
+    "stablehlo.or": _Monoid("|", "({a} | {x})"),
+    "stablehlo.xor": _Monoid("^", "({a} ^ {x})"),
 }
-
-
-def monoid_of(op: Op) -> str | None:
-    """The body's op if the body is one known monoid applied to its two arguments."""
-    region = op.regions[0]
-    if len(region.args) != 2 or len(region.ops) != 1:
-        return None
-    (body,) = region.ops
-    if body.name not in MONOIDS or region.outputs != [body.result]:
-        return None
-    return body.name if set(body.operands) == set(region.args) else None
 
 
 @dataclass
@@ -70,9 +60,10 @@ class _Accumulator:
     """One monoid reduction under way: `dtype` it accumulates in, the C names of its value and NaN flag."""
 
     op: Op
-    monoid: Monoid
+    monoid: _Monoid
     dtype: DType
     name: str
+    identity: str
 
     @property
     def nan(self) -> str:
@@ -81,10 +72,6 @@ class _Accumulator:
     @property
     def tracks_nan(self) -> bool:
         return self.monoid.propagates_nan and self.dtype.is_float
-
-    @property
-    def identity(self) -> str:
-        return self.monoid.identity.format(**bounds(self.dtype))
 
     def _apply(self, a: str, x: str) -> str:
         return self.monoid.step.format(a=a, x=x, w=arithmetic_type(self.dtype))
@@ -108,22 +95,7 @@ class _Accumulator:
         return wrap(f"{self.op.result.dtype.msl}({folded})", self.op.result.dtype)
 
 
-def bounds(dtype: DType) -> dict[str, str]:
-    if dtype.is_float:
-        return {"lo": "-INFINITY", "hi": "INFINITY", "ones": ""}
-    if dtype.kind == "pred":
-        return {"lo": "false", "hi": "true", "ones": "true"}
-    if dtype.kind == "uint":
-        top = f"{dtype.msl}(~{dtype.msl}(0))"
-        return {"lo": "0", "hi": top, "ones": top}
-    shift = dtype.numpy.itemsize * 8 - 1
-    unsigned = {8: "uchar", 16: "ushort", 32: "uint", 64: "ulong"}[shift + 1]
-    low = f"{dtype.msl}({unsigned}(1) << {shift})"
-    high = f"{dtype.msl}(~({unsigned}(1) << {shift}))"
-    return {"lo": low, "hi": high, "ones": f"{dtype.msl}(~0)"}
-
-
-def accumulation(dtype: DType) -> DType:
+def _accumulation(dtype: DType) -> DType:
     """16-bit floats are accumulated in f32, as XLA does."""
     return F32 if dtype.is_float and dtype.bits < 32 else dtype
 
@@ -170,16 +142,16 @@ class Nest:
         for i, op in enumerate(self.heads):
             name = monoid_of(op)
             assert name is not None
-            dtype = accumulation(op.result.dtype)
+            dtype = _accumulation(op.result.dtype)
             emitter.use(dtype)
-            found.append(_Accumulator(op, MONOIDS[name], dtype, f"acc{i}"))
+            found.append(_Accumulator(op, _MONOIDS[name], dtype, f"acc{i}", literal(identity(name, dtype), dtype)))
         return found
 
     def kernel(self) -> KernelCall:
         emitter = self.group.emitter(self.target)
         accumulators = self.accumulators(emitter)
         threads = self._columns(emitter, accumulators) if self.columns else self._rows(emitter, accumulators)
-        return finish(emitter, self.group, self.comment(), threads)
+        return kernel_call(emitter, self.group.outputs, self.comment(), (threads, 1, 1))
 
     def comment(self) -> str:
         names = ", ".join(f"{monoid_of(op)}" for op in self.heads)
@@ -213,7 +185,7 @@ class Nest:
         each = max(1, min(outputs, WORK // work))
         with emitter.block(f"for (int o = int(tid.x) * {each}; o < min((int(tid.x) + 1) * {each}, {outputs}); ++o)"):
             o = variable("o", outputs)
-            kept = name_indices(emitter, delinearize(o, self.kept), self.kept)
+            kept = unravel(emitter, o, self.kept)
             for acc in accumulators:
                 emitter.line(f"{acc.dtype.msl} {acc.name} = {acc.dtype.msl}({acc.identity});")
                 if acc.tracks_nan:
@@ -225,35 +197,28 @@ class Nest:
     def _fold(self, emitter: Emitter, accumulators: list[_Accumulator], kept: Index, at: str) -> None:
         """The reduced loops, outer to inner; with `at` the innermost kept loop is inside them."""
         names = [f"k{i}" for i in range(len(self.folded))]
-        loops = [variable(n, e) for n, e in zip(names, self.folded, strict=True)]
+        loops = list(zip(names, self.folded, strict=True))
+        folded = [variable(n, e) for n, e in loops]
 
-        def body() -> None:
+        def step() -> None:
             for acc in accumulators:
-                x = emitter.load(acc.op.operands[0], self.index(kept, loops))
+                x = emitter.load(acc.op.operands[0], self.index(kept, folded))
                 acc.step(emitter, x, at)
 
-        def nest(depth: int) -> None:
-            if depth == len(names):
-                if at:
-                    emitter.line("PJRT_INDEPENDENT")
-                    with emitter.block("for (int j = 0; j < columns; ++j)"):
-                        body()
-                else:
-                    body()
-                return
-            if depth == len(names) - 1 and not at:
-                clauses = "".join(
-                    f" reduction({a.monoid.pragma}:{a.name})" + (f" reduction(|:{a.nan})" if a.tracks_nan else "")
-                    for a in accumulators
-                    if a.dtype.kind != "pred"
-                )
-                if clauses:
-                    emitter.line(f"PJRT_SIMD({clauses.strip()})")
-            name = names[depth]
-            with emitter.block(f"for (int {name} = 0; {name} < {self.folded[depth]}; ++{name})"):
-                nest(depth + 1)
+        def columns() -> None:
+            emitter.line("PJRT_INDEPENDENT")
+            with emitter.block("for (int j = 0; j < columns; ++j)"):
+                step()
 
-        nest(0)
+        if at:
+            nested(emitter, loops, columns)
+            return
+        clauses = "".join(
+            f" reduction({a.monoid.pragma}:{a.name})" + (f" reduction(|:{a.nan})" if a.tracks_nan else "")
+            for a in accumulators
+            if a.dtype.kind != "pred"
+        )
+        nested(emitter, loops, step, f"PJRT_SIMD({clauses.strip()})" if clauses else "")
 
     def _strip(self) -> int:
         """Columns a thread accumulates at once; the last strip of a row may be shorter."""
@@ -267,8 +232,7 @@ class Nest:
         blocks = -(-inner // strip)
         threads = math.prod(outer) * blocks
         t = variable("int(tid.x)", threads)
-        position = delinearize(t, (*outer, blocks))
-        position = name_indices(emitter, position, (*outer, blocks))
+        position = unravel(emitter, t, (*outer, blocks))
         kept = (*position[:-1], position[-1] * strip + variable("j", strip))
         # A constant where it can be one.
         last = f"min({strip}, {inner} - {position[-1] * strip})" if inner % strip else str(strip)
@@ -309,11 +273,6 @@ def constantly(expr: Expr) -> Binding:
     return lambda _: expr
 
 
-def finish(emitter: Emitter, group: Group, comment: str, threads: int) -> KernelCall:
-    kernel = make_kernel(emitter, [(f"out{i}", value) for i, value in enumerate(group.outputs)], comment=comment)
-    return KernelCall(kernel, [*emitter.inputs, *group.outputs], b"", (threads, 1, 1))
-
-
 def _any_body(group: Group, target: Target, head: Op) -> KernelCall:
     """Any body: one output element after another, folded in order with the region."""
     count = len(head.operands) // 2
@@ -327,7 +286,7 @@ def _any_body(group: Group, target: Target, head: Op) -> KernelCall:
     each = max(1, min(outputs, WORK // max(work, 1)))
     with emitter.block(f"for (int o = int(tid.x) * {each}; o < min((int(tid.x) + 1) * {each}, {outputs}); ++o)"):
         o = variable("o", outputs)
-        kept = name_indices(emitter, delinearize(o, kept_shape), kept_shape)
+        kept = unravel(emitter, o, kept_shape)
         accs = []
         for i, (init, result) in enumerate(zip(inits, head.results, strict=True)):
             emitter.use(result.dtype)
@@ -335,20 +294,13 @@ def _any_body(group: Group, target: Target, head: Op) -> KernelCall:
             accs.append(Expr(f"acc{i}", result.dtype))
         kept_iter = iter(kept)
         index = tuple(variable(f"k{d}", n) if d in reduced else next(kept_iter) for d, n in enumerate(shape))
-        _nested(
-            emitter,
-            [(f"k{d}", shape[d]) for d in sorted(reduced)],
-            lambda: _apply(emitter, head, accs, operands, index),
-        )
+        loops = [(f"k{d}", shape[d]) for d in sorted(reduced)]
+        nested(emitter, loops, lambda: _apply(emitter, head, accs, operands, index))
         for acc, result in zip(accs, head.results, strict=True):
             emitter.bind(result, constantly(acc))
         store(emitter, group.outputs, kept, o)
-    return finish(
-        emitter,
-        group,
-        f"Folds {shape} over dimensions {sorted(reduced)}; a thread computes {each} elements.",
-        -(-outputs // each),
-    )
+    comment = f"Folds {shape} over dimensions {sorted(reduced)}; a thread computes {each} elements."
+    return kernel_call(emitter, group.outputs, comment, (-(-outputs // each), 1, 1))
 
 
 def _apply(emitter: Emitter, head: Op, accs: list[Expr], operands: list[Value], index: Index) -> None:
@@ -357,15 +309,6 @@ def _apply(emitter: Emitter, head: Op, accs: list[Expr], operands: list[Value], 
     names = [emitter.let(r.dtype, r.code) if r.code.startswith("acc") else r for r in results]
     for acc, name in zip(accs, names, strict=True):
         emitter.line(f"{acc} = {name};")
-
-
-def _nested(emitter: Emitter, loops: list[tuple[str, int]], body: Callable[[], None]) -> None:
-    if not loops:
-        body()
-        return
-    (name, extent), *rest = loops
-    with emitter.block(f"for (int {name} = 0; {name} < {extent}; ++{name})"):
-        _nested(emitter, rest, body)
 
 
 SCHEDULE = ScheduleDef(emit, lambda op, i: 1.0, epilogue=True)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from mlir_lowering.dtypes import DType
-from mlir_lowering.emit import Emitter, Expr, wrap
+from mlir_lowering.dtypes import F32, DType
+from mlir_lowering.emit import Emitter, Expr, literal, wrap
 from mlir_lowering.graph import Op, Value
 from mlir_lowering.index import Index, linearize
 from mlir_lowering.kernel import Group, KernelCall, ScheduleDef
+from mlir_lowering.monoids import identity, monoid_of
 from mlir_lowering.schedules.fold_gpu import Accumulator, Fold
 from mlir_lowering.schedules.loops import store
-from mlir_lowering.schedules.reduce import Nest, constantly, monoid_of
+from mlir_lowering.schedules.reduce import Nest, constantly
 from mlir_lowering.targets import Target
 
 
@@ -22,22 +23,21 @@ class _Monoid:
 
     pair: str
     simd: str
-    identity: str  # {lo} and {hi}: the type's bounds
 
 
 _MONOIDS = {
-    "stablehlo.add": _Monoid("{a} + {b}", "simd_sum({a})", "0"),
-    "stablehlo.multiply": _Monoid("{a} * {b}", "simd_product({a})", "1"),
-    "stablehlo.maximum": _Monoid("max({a}, {b})", "simd_max({a})", "{lo}"),
-    "stablehlo.minimum": _Monoid("min({a}, {b})", "simd_min({a})", "{hi}"),
-    "stablehlo.and": _Monoid("{a} & {b}", "simd_and({a})", "{ones}"),
-    "stablehlo.or": _Monoid("{a} | {b}", "simd_or({a})", "0"),
-    "stablehlo.xor": _Monoid("{a} ^ {b}", "simd_xor({a})", "0"),
+    "stablehlo.add": _Monoid("{a} + {b}", "simd_sum({a})"),
+    "stablehlo.multiply": _Monoid("{a} * {b}", "simd_product({a})"),
+    "stablehlo.maximum": _Monoid("max({a}, {b})", "simd_max({a})"),
+    "stablehlo.minimum": _Monoid("min({a}, {b})", "simd_min({a})"),
+    "stablehlo.and": _Monoid("{a} & {b}", "simd_and({a})"),
+    "stablehlo.or": _Monoid("{a} | {b}", "simd_or({a})"),
+    "stablehlo.xor": _Monoid("{a} ^ {b}", "simd_xor({a})"),
 }
 # A NaN anywhere makes the result NaN; MSL's max and min drop it.
 _FLOAT_MONOIDS = {
-    "stablehlo.maximum": _Monoid("pjrt_max({a}, {b})", "(simd_any({a} != {a}) ? float(NAN) : simd_max({a}))", "{lo}"),
-    "stablehlo.minimum": _Monoid("pjrt_min({a}, {b})", "(simd_any({a} != {a}) ? float(NAN) : simd_min({a}))", "{hi}"),
+    "stablehlo.maximum": _Monoid("pjrt_max({a}, {b})", "(simd_any({a} != {a}) ? float(NAN) : simd_max({a}))"),
+    "stablehlo.minimum": _Monoid("pjrt_min({a}, {b})", "(simd_any({a} != {a}) ? float(NAN) : simd_min({a}))"),
 }
 
 
@@ -52,15 +52,6 @@ def carrier(dtype: DType, monoid: str) -> str:
     return "int" if signed else "uint"
 
 
-_BOUNDS = {
-    "float": {"lo": "-INFINITY", "hi": "INFINITY", "ones": ""},
-    "uint": {"lo": "0u", "hi": "0xffffffffu", "ones": "0xffffffffu"},
-    "int": {"lo": "(-2147483647 - 1)", "hi": "2147483647", "ones": "-1"},
-    "ulong": {"lo": "0ul", "hi": "0xfffffffffffffffful", "ones": "0xfffffffffffffffful"},
-    "long": {"lo": "(-9223372036854775807l - 1)", "hi": "9223372036854775807l", "ones": "-1l"},
-}
-
-
 def monoid_accumulator(name: str, dtype: DType, monoid: str) -> Accumulator:
     """An accumulator called `name` for elements of type `dtype`."""
     type = carrier(dtype, monoid)
@@ -71,7 +62,7 @@ def monoid_accumulator(name: str, dtype: DType, monoid: str) -> Accumulator:
 
     return Accumulator(
         ((name, type),),
-        (rules.identity.format(**_BOUNDS[type]),),
+        (literal(identity(monoid, dtype), F32 if dtype.is_float else dtype),),
         combine,
         (lambda text: rules.simd.format(a=text)) if dtype.bits < 64 else None,
         8 if dtype.bits == 64 else 4,

@@ -10,9 +10,9 @@ import math
 
 from mlir_lowering.dtypes import I32
 from mlir_lowering.graph import Op, TensorType, Value
-from mlir_lowering.index import Index, Ix, delinearize, linearize, variable
-from mlir_lowering.kernel import Group, KernelCall, ScheduleDef, make_kernel
-from mlir_lowering.schedules.loops import name_indices
+from mlir_lowering.index import Index, Ix, linearize, variable
+from mlir_lowering.kernel import Group, KernelCall, ScheduleDef, kernel_call
+from mlir_lowering.schedules.loops import unravel
 from mlir_lowering.targets import Target
 
 
@@ -28,12 +28,12 @@ def emit(group: Group, target: Target) -> list[KernelCall]:
     permutation = Value(TensorType((rows, 2, n), I32))
 
     emitter = group.emitter(target)
-    row = name_indices(emitter, delinearize(variable("int(tid.x)", rows), others), others)
+    row = unravel(emitter, variable("int(tid.x)", rows), others)
 
     def at(position: Ix) -> Index:
         return (*row[:dimension], position, *row[dimension:])
 
-    emitter.line(f"device int* from = order + int(tid.x) * {2 * n};")
+    emitter.line(f"device int* from = out{len(op.results)} + int(tid.x) * {2 * n};")
     emitter.line(f"device int* to = from + {n};")
     emitter.line(f"for (int i = 0; i < {n}; ++i) from[i] = i;")
     with emitter.block(f"for (int width = 1; width < {n}; width *= 2)"):
@@ -60,14 +60,8 @@ def emit(group: Group, target: Target) -> list[KernelCall]:
         offset = linearize(at(variable("i", n)), shape)
         for number, value in enumerate(values):
             emitter.line(f"out{number}[{offset}] = {value};")
-    outputs = [(f"out{i}", value) for i, value in enumerate(op.results)]
-    kernel = make_kernel(
-        emitter,
-        [*outputs, ("order", permutation)],
-        comment=f"Sorts {rows} rows of {n} elements, one a thread.",
-    )
-    buffers = [*emitter.inputs, *op.results, permutation]
-    return [KernelCall(kernel, buffers, b"", (rows, 1, 1))]
+    comment = f"Sorts {rows} rows of {n} elements, one a thread."
+    return [kernel_call(emitter, [*op.results, permutation], comment, (rows, 1, 1))]
 
 
 def _reads(op: Op, i: int) -> float | None:

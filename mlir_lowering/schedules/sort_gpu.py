@@ -14,10 +14,10 @@ from collections.abc import Callable
 from mlir_lowering.dtypes import I32
 from mlir_lowering.emit import Emitter
 from mlir_lowering.graph import Op, TensorType, Value
-from mlir_lowering.index import Index, Ix, delinearize, linearize, variable
-from mlir_lowering.kernel import Group, KernelCall, ScheduleDef, make_kernel
+from mlir_lowering.index import Index, Ix, linearize, variable
+from mlir_lowering.kernel import Group, KernelCall, ScheduleDef, kernel_call
 from mlir_lowering.schedules import grid
-from mlir_lowering.schedules.loops import name_indices
+from mlir_lowering.schedules.loops import unravel
 from mlir_lowering.targets import Target
 
 # Positions that a thread sorts by insertion, and positions that a thread merges (a divisor of it).
@@ -57,7 +57,7 @@ class _Sort:
 
     def _at(self, emitter: Emitter, row: Ix) -> Callable[[Ix], Index]:
         """The operands' index of a position in a row."""
-        others = name_indices(emitter, delinearize(row, self.others), self.others)
+        others = unravel(emitter, row, self.others)
         return lambda position: (*others[: self.dimension], position, *others[self.dimension :])
 
     def _before(self, emitter: Emitter, at: Callable[[Ix], Index], p: str, q: str) -> str:
@@ -87,7 +87,7 @@ class _Sort:
         emitter.line(f"for (int i = 0; i < length; ++i) out0[{row} * {self.n} + begin + i] = order[i];")
         threads = (-(-self.n // RUN), self.rows, 1)
         what = f"Sorts runs of {RUN} of {self.rows} rows of {self.n} elements, a run a thread."
-        return grid.call(emitter, self.group, what, threads, outputs=[order])
+        return kernel_call(emitter, [order], what, threads)
 
     def _merge(self, order: Value, merged: Value, width: int) -> KernelCall:
         """Merges pairs of runs of `width`, a few positions a thread."""
@@ -116,14 +116,10 @@ class _Sort:
                 emitter.line("const int p = from[right], q = from[left];")
                 emitter.line(f"take_right = {self._before(emitter, at, 'p', 'q')};")
             emitter.line(f"out0[{row} * {self.n} + i] = take_right ? from[right++] : from[left++];")
-        kernel = make_kernel(
-            emitter,
-            [("out0", merged)],
-            comment=f"Merges runs of `width` of {self.rows} rows of {self.n}; a thread writes {MERGED} positions.",
-            args="constant int& width",
-        )
+        comment = f"Merges runs of `width` of {self.rows} rows of {self.n}; a thread writes {MERGED} positions."
         threads = (-(-self.n // MERGED), self.rows, 1)
-        return KernelCall(kernel, [*emitter.inputs, merged], struct.pack("<i", width), threads)
+        args = ("constant int& width", struct.pack("<i", width))
+        return kernel_call(emitter, [merged], comment, threads, args=args)
 
     def _gather(self, order: Value) -> KernelCall:
         """The operands in order."""
@@ -139,7 +135,7 @@ class _Sort:
         for number, value in enumerate(values):
             emitter.line(f"out{number}[{offset}] = {value};")
         what = f"Puts {self.rows} rows of {self.n} elements in order."
-        return grid.call(emitter, self.group, what, walk.lengths, outputs=self.op.results)
+        return kernel_call(emitter, self.op.results, what, walk.lengths)
 
 
 def _reads(op: Op, i: int) -> float | None:

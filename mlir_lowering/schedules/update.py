@@ -7,12 +7,14 @@ The kernel writes only what changes; the buffer plan sees to it that the result'
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from mlir_lowering.emit import Emitter, Expr
 from mlir_lowering.graph import Op, ScatterDimensionNumbers
 from mlir_lowering.index import Index, Ix, delinearize, linearize, variable
-from mlir_lowering.kernel import Group, KernelCall, ScheduleDef, make_kernel
-from mlir_lowering.schedules.loops import name_indices
+from mlir_lowering.kernel import Group, KernelCall, ScheduleDef, kernel_call
+from mlir_lowering.schedules.loops import unravel
 from mlir_lowering.schedules.pointwise import STRIP
 from mlir_lowering.targets import Target
 
@@ -73,7 +75,24 @@ class Scatter:
         """How far a window reaches along an operand's dimension."""
         return self.window_extents[self.window_operand_dims.index(d)] if d in self.window_operand_dims else 1
 
-    def starts(self, emitter: Emitter, scatter: Index) -> list[Expr | None]:
+    @contextmanager
+    def each_row(self, emitter: Emitter) -> Iterator[tuple[Index, Index]]:
+        """A loop over the rows of indices whose windows lie inside the operand, in row-major order: a row's index, and
+        where its window begins."""
+        with emitter.block(f"for (int row = 0; row < {self.rows}; ++row)"):
+            row = unravel(emitter, variable("row", self.rows), self.scatter_extents)
+            with self.if_inside(emitter, row) as base:
+                yield row, base
+
+    @contextmanager
+    def if_inside(self, emitter: Emitter, scatter: Index) -> Iterator[Index]:
+        """A block that runs if a row's window lies inside the operand; where the window begins."""
+        starts = self._starts(emitter, scatter)
+        inside = self._inside(starts)
+        with emitter.block(f"if ({inside})" if inside else ""):
+            yield self._base(emitter, scatter, starts)
+
+    def _starts(self, emitter: Emitter, scatter: Index) -> list[Expr | None]:
         """Each operand dimension's start as a run-time number (64-bit, so that no test wraps); None: not scattered."""
         starts: list[Expr | None] = [None] * len(self.shape)
         vector = self.numbers.index_vector_dim
@@ -87,7 +106,7 @@ class Scatter:
             starts[d] = Expr(name, value.dtype)
         return starts
 
-    def inside(self, starts: list[Expr | None]) -> str:
+    def _inside(self, starts: list[Expr | None]) -> str:
         """The condition that the window lies inside the operand ("" if it always does)."""
         tests = [
             f"{start} >= 0 && {start} <= {self.shape[d] - self.extent(d)}"
@@ -96,7 +115,7 @@ class Scatter:
         ]
         return " && ".join(tests)
 
-    def base(self, emitter: Emitter, scatter: Index, starts: list[Expr | None]) -> Index:
+    def _base(self, emitter: Emitter, scatter: Index, starts: list[Expr | None]) -> Index:
         """Where a window inside the operand begins: at the starts, at the batch index, or at 0."""
         base: list[Ix] = []
         for d, start in enumerate(starts):
@@ -153,18 +172,12 @@ def _emit_scatter(group: Group, target: Target) -> list[KernelCall]:
     emitter = group.emitter(target)
     rows, window = scatter.rows, scatter.window
     strip = window if scatter.covers_scattered else min(window, max(64, -(-window // 16)))
-    with emitter.block(f"for (int row = 0; row < {rows}; ++row)"):
-        row = delinearize(variable("row", rows), scatter.scatter_extents)
-        row = name_indices(emitter, row, scatter.scatter_extents)
-        starts = scatter.starts(emitter, row)
-        inside = scatter.inside(starts)
-        with emitter.block(f"if ({inside})" if inside else ""):
-            base = scatter.base(emitter, row, starts)
-            emitter.line(f"const int end = min(int(tid.x + 1) * {strip}, {window});")
-            if not scatter.covers_scattered:
-                emitter.line("PJRT_INDEPENDENT")
-            with emitter.block(f"for (int i = int(tid.x) * {strip}; i < end; ++i)"):
-                scatter.apply(emitter, base, row, delinearize(variable("i", window), scatter.window_extents))
+    with scatter.each_row(emitter) as (row, base):
+        emitter.line(f"const int end = min(int(tid.x + 1) * {strip}, {window});")
+        if not scatter.covers_scattered:
+            emitter.line("PJRT_INDEPENDENT")
+        with emitter.block(f"for (int i = int(tid.x) * {strip}; i < end; ++i)"):
+            scatter.apply(emitter, base, row, delinearize(variable("i", window), scatter.window_extents))
     return update_calls(
         emitter,
         op,
@@ -175,21 +188,8 @@ def _emit_scatter(group: Group, target: Target) -> list[KernelCall]:
 
 def update_calls(emitter: Emitter, op: Op, threads: tuple[int, int, int], comment: str) -> list[KernelCall]:
     """The launch of a kernel that changes op's operands in part."""
-    kernel = make_kernel(
-        emitter,
-        [(f"out{i}", value) for i, value in enumerate(op.results)],
-        comment=comment,
-        restrict=False,
-    )
-    return [
-        KernelCall(
-            kernel,
-            [*emitter.inputs, *op.results],
-            b"",
-            threads,
-            updates=dict(zip(op.results, op.operands, strict=False)),
-        )
-    ]
+    updates = dict(zip(op.results, op.operands, strict=False))
+    return [kernel_call(emitter, op.results, comment, threads, restrict=False, updates=updates)]
 
 
 def _slice_reads(op: Op, i: int) -> float | None:

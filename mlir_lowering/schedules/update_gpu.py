@@ -14,10 +14,10 @@ import math
 from dataclasses import replace
 
 from mlir_lowering.emit import Expr
-from mlir_lowering.index import Index, Ix, delinearize, linearize, variable
+from mlir_lowering.index import Index, Ix, linearize, variable
 from mlir_lowering.kernel import Group, KernelCall
 from mlir_lowering.schedules import grid
-from mlir_lowering.schedules.loops import loop_index, merge_loops, merged_extents, name_indices
+from mlir_lowering.schedules.loops import loop_index, merge_loops, merged_extents
 from mlir_lowering.schedules.update import DYNAMIC_UPDATE_SLICE as SOFTWARE_SLICE
 from mlir_lowering.schedules.update import SCATTER as SOFTWARE_SCATTER
 from mlir_lowering.schedules.update import Scatter, slice_offsets, update_calls
@@ -71,10 +71,8 @@ def _apart(group: Group, target: Target, scatter: Scatter) -> list[KernelCall]:
     walk = grid.axes([*scatter.scatter_extents, *scatter.window_extents])
     position = walk.position(emitter, "tid")
     row, inner = position[:count], position[count:]
-    starts = scatter.starts(emitter, row)
-    inside = scatter.inside(starts)
-    with emitter.block(f"if ({inside})" if inside else ""):
-        scatter.apply(emitter, scatter.base(emitter, row, starts), row, inner)
+    with scatter.if_inside(emitter, row) as base:
+        scatter.apply(emitter, base, row, inner)
     what = f"Scatters {scatter.rows} windows that do not meet, a thread each of their {scatter.window} elements."
     return update_calls(emitter, scatter.op, walk.lengths, what)
 
@@ -90,16 +88,10 @@ def _by_share(group: Group, target: Target, scatter: Scatter) -> list[KernelCall
     walk = grid.axes([shares, *scatter.window_extents] if scatter.window >= 32 else [*scatter.window_extents, shares])
     position = walk.position(emitter, "tid")
     share, inner = (position[0], position[1:]) if scatter.window >= 32 else (position[-1], position[:-1])
-    with emitter.block(f"for (int row = 0; row < {scatter.rows}; ++row)"):
-        row = delinearize(variable("row", scatter.rows), scatter.scatter_extents)
-        row = name_indices(emitter, row, scatter.scatter_extents)
-        starts = scatter.starts(emitter, row)
-        inside = scatter.inside(starts)
-        with emitter.block(f"if ({inside})" if inside else ""):
-            base = scatter.base(emitter, row, starts)
-            beginning = linearize(tuple(base[d] for d in telling), beginnings)
-            with emitter.block(f"if ({beginning % shares} == {share})" if shares > 1 else ""):
-                scatter.apply(emitter, base, row, inner)
+    with scatter.each_row(emitter) as (row, base):
+        beginning = linearize(tuple(base[d] for d in telling), beginnings)
+        with emitter.block(f"if ({beginning % shares} == {share})" if shares > 1 else ""):
+            scatter.apply(emitter, base, row, inner)
     what = f"Scatters {scatter.rows} windows of {scatter.window} elements; a thread applies one of {shares} shares."
     return update_calls(emitter, scatter.op, walk.lengths, what)
 
@@ -114,29 +106,23 @@ def _by_element(group: Group, target: Target, scatter: Scatter) -> list[KernelCa
         emitter.use(result.dtype)
         emitter.line(f"{result.dtype.msl} current{k} = out{k}[{offset}];")
         current.append(Expr(f"current{k}", result.dtype))
-    with emitter.block(f"for (int row = 0; row < {scatter.rows}; ++row)"):
-        row = delinearize(variable("row", scatter.rows), scatter.scatter_extents)
-        row = name_indices(emitter, row, scatter.scatter_extents)
-        starts = scatter.starts(emitter, row)
-        inside = scatter.inside(starts)
-        with emitter.block(f"if ({inside})" if inside else ""):
-            base = scatter.base(emitter, row, starts)
-            inner: list[Ix] = []
-            tests = []
-            for d, (at, begin) in enumerate(zip(element, base, strict=True)):
-                extent = scatter.extent(d)
-                name = emitter.fresh("inner")
-                emitter.line(f"const int {name} = {at - begin};")
-                tests.append(f"{name} >= 0 && {name} < {extent}")
-                if d in scatter.window_operand_dims:
-                    inner.append(variable(name, extent))
-            with emitter.block(f"if ({' && '.join(tests)})"):
-                new = scatter.combine(emitter, current, row, tuple(inner))
-                named = [emitter.fresh("new") for _ in new]
-                for name, expr in zip(named, new, strict=True):
-                    emitter.line(f"const {expr.dtype.msl} {name} = {expr};")
-                for name, expr in zip(named, current, strict=True):
-                    emitter.line(f"{expr} = {name};")
+    with scatter.each_row(emitter) as (row, base):
+        inner: list[Ix] = []
+        tests = []
+        for d, (at, begin) in enumerate(zip(element, base, strict=True)):
+            extent = scatter.extent(d)
+            name = emitter.fresh("inner")
+            emitter.line(f"const int {name} = {at - begin};")
+            tests.append(f"{name} >= 0 && {name} < {extent}")
+            if d in scatter.window_operand_dims:
+                inner.append(variable(name, extent))
+        with emitter.block(f"if ({' && '.join(tests)})"):
+            new = scatter.combine(emitter, current, row, tuple(inner))
+            named = [emitter.fresh("new") for _ in new]
+            for name, expr in zip(named, new, strict=True):
+                emitter.line(f"const {expr.dtype.msl} {name} = {expr};")
+            for name, expr in zip(named, current, strict=True):
+                emitter.line(f"{expr} = {name};")
     for k, expr in enumerate(current):
         emitter.line(f"out{k}[{offset}] = {expr};")
     what = f"Scatters {scatter.rows} windows; a thread an element of {scatter.shape} applies those that cover it."

@@ -16,6 +16,7 @@ from mlir_lowering.graph import Op
 from mlir_lowering.index import Index, Ix, constant, variable
 from mlir_lowering.kernel import Group, KernelCall, ScheduleDef
 from mlir_lowering.schedules import pointwise
+from mlir_lowering.schedules.loops import nested
 from mlir_lowering.targets import Target
 
 # Windows of at most this many elements are unrolled; larger ones are loops.
@@ -42,17 +43,8 @@ def _over_window(emitter: Emitter, window: Sequence[int], visit: Callable[[Index
         return
     names = [emitter.fresh("w") for _ in window]
 
-    def nest(depth: int) -> None:
-        if depth == len(window):
-            visit(tuple(variable(n, e) for n, e in zip(names, window, strict=True)))
-        elif window[depth] == 1:
-            nest(depth + 1)
-        else:
-            name = names[depth]
-            with emitter.block(f"for (int {name} = 0; {name} < {window[depth]}; ++{name})"):
-                nest(depth + 1)
-
-    nest(0)
+    loops = list(zip(names, window, strict=True))
+    nested(emitter, loops, lambda: visit(tuple(variable(n, e) for n, e in loops)))
 
 
 def _when(emitter: Emitter, conditions: list[str], then: Callable[[], None]) -> None:
@@ -92,12 +84,7 @@ def _reduce_window_element(emitter: Emitter, op: Op, index: Index) -> list[Expr]
             if dilation > 1:
                 dilated = (extent - 1) * dilation + 1
                 conditions += _condition(emitter, ix, dilated)
-                hole = ix % dilation
-                emitter.accesses.add(hole)
-                if not hole.is_const:
-                    conditions.append(f"{hole} == 0")
-                elif hole.const:
-                    conditions.append("false")
+                conditions += _condition(emitter, ix % dilation, 1)  # else a hole
                 ix = ix // dilation
             else:
                 conditions += _condition(emitter, ix, extent)
@@ -133,12 +120,7 @@ def _select_and_scatter_element(emitter: Emitter, op: Op, index: Index) -> Expr:
         conditions: list[str] = []
         for d, extent in enumerate(source.shape):
             shifted = index[d] - position[d] + padding[d][0]
-            rest = shifted % strides[d]
-            emitter.accesses.add(rest)
-            if not rest.is_const:
-                conditions.append(f"{rest} == 0")
-            elif rest.const:
-                conditions.append("false")
+            conditions += _condition(emitter, shifted % strides[d], 1)
             ix = shifted // strides[d]
             conditions += _condition(emitter, ix, extent)
             at.append(ix)
