@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import functools
 import re
-import zlib
 from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
-from jaxlib import xla_client
 
 import mlir_lowering.ops
-from mlir_lowering import importer
 from mlir_lowering.registry import OPS, OpDef, Sample
+from mlir_lowering.samples import module_text, sample_inputs
 from pjrt_metal.doctor import Check
+from pjrt_metal.run_text import run_text
 
 assert mlir_lowering.ops  # imported for the registry it fills
 
@@ -47,10 +46,10 @@ def checks(full: bool, only: list[str] | None) -> Iterator[Check]:
 
 
 def _compare(record: OpDef, sample: Sample) -> str:
-    text = f"func.func @main{sample.text}"
-    inputs = _inputs(text, sample)
-    want = _execute(text, inputs, jax.devices("cpu")[0])
-    got = _execute(text, inputs, jax.devices("metal")[0])
+    text = module_text(sample)
+    inputs = sample_inputs(sample)
+    want = run_text(text, inputs, jax.devices("cpu")[0])
+    got = run_text(text, inputs, jax.devices("metal")[0])
     bound = record.rtol if sample.rtol is None else sample.rtol
     worst = 0.0
     for number, (a, b) in enumerate(zip(got, want, strict=True)):
@@ -71,32 +70,3 @@ def difference(got: Array, want: Array, rtol: float, atol: float, what: str) -> 
     np.testing.assert_allclose(a, b, rtol=rtol, atol=atol, err_msg=what)
     finite = np.isfinite(b)
     return float(np.max(np.abs(a[finite] - b[finite]), initial=0.0))
-
-
-def _execute(text: str, inputs: list[Array], device: jax.Device) -> list[Array]:
-    executable = device.client.compile_and_load(text, [device], xla_client.CompileOptions())
-    with jax.enable_x64(True):
-        arguments = [jax.device_put(x, device) for x in inputs]
-    results = executable.execute_sharded(arguments)
-    return [np.asarray(shards[0]) for shards in results.disassemble_into_single_device_arrays()]
-
-
-def _inputs(text: str, sample: Sample) -> list[Array]:
-    """The sample's arguments, the same in every run."""
-    rng = np.random.default_rng(zlib.crc32(sample.text.encode()))
-    graph = importer.build(importer.normalize(importer.decode(text.encode())))
-    types = [value.type for value in graph.args]
-    if sample.inputs is None:
-        return [_draw(type, rng) for type in types]
-    made = sample.inputs(rng)
-    return [np.asarray(x).astype(type.dtype.numpy).reshape(type.shape) for x, type in zip(made, types, strict=True)]
-
-
-def _draw(type: Any, rng: np.random.Generator) -> Array:
-    dtype = type.dtype
-    if dtype.kind == "pred":
-        return np.asarray(rng.integers(0, 2, type.shape)).astype(np.bool_)
-    if dtype.is_integer:
-        low = 0 if dtype.kind == "uint" else -(2 ** min(dtype.bits - 1, 3))
-        return np.asarray(rng.integers(low, 2 ** min(dtype.bits - 1, 4), type.shape)).astype(dtype.numpy)
-    return np.asarray(rng.standard_normal(type.shape) * 2).astype(dtype.numpy)

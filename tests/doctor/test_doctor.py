@@ -68,7 +68,7 @@ def test_without_a_device_it_fails_and_says_why(tmp_path: Path) -> None:
 
 def test_a_wrong_result_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: metal's answers are off by one part in a thousand."""
-    execute = doctor_ops._execute
+    execute = doctor_ops.run_text
 
     def off(text: str, inputs: list[Any], device: Any) -> list[Any]:
         return [x * np.float32(1.001 if device.platform == "metal" else 1) for x in execute(text, inputs, device)]
@@ -76,7 +76,7 @@ def test_a_wrong_result_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     record = OPS["stablehlo.exponential"]
     sample: Sample = next(sample for sample in record.samples if "xf32>" in sample.text)
     assert doctor_ops._compare(record, sample).startswith("largest difference")
-    monkeypatch.setattr(doctor_ops, "_execute", off)
+    monkeypatch.setattr(doctor_ops, "run_text", off)
     with pytest.raises(AssertionError, match=r"stablehlo\.exponential"):
         doctor_ops._compare(record, sample)
 

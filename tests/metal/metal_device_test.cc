@@ -11,15 +11,11 @@
 #include <map>
 
 #include "csrc/metal/encoder.h"
+#include "tests/checks.h"
 #include "tests/metal/fake_metal.h"
 
 namespace pjrt_metal::metal {
 namespace {
-
-#define EXPECT(condition)                                                                           \
-  do {                                                                                              \
-    if (!(condition)) throw std::logic_error("line " + std::to_string(__LINE__) + ": " #condition); \
-  } while (0)
 
 const KernelSource kAdd = {
     "k_add",

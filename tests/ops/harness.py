@@ -1,67 +1,20 @@
-"""Compiles and runs StableHLO text: on a jax device, and with StableHLO's reference interpreter as the oracle."""
+"""StableHLO's reference interpreter as the oracle, and how results are compared."""
 
 from __future__ import annotations
 
-import zlib
 from typing import Any
 
-import jax
 import jaxlib.mlir.ir as ir
 import numpy as np
-from jaxlib import xla_client
 from jaxlib.mlir.dialects import stablehlo
 
 from mlir_lowering import importer
 from mlir_lowering.constants import constant_array
 from mlir_lowering.dtypes import BY_NAME
 from mlir_lowering.graph import TensorType
-from mlir_lowering.registry import Sample
+from mlir_lowering.samples import types_of
 
 Array = np.ndarray[Any, Any]
-
-
-def compile_text(text: str | bytes, device: jax.Device) -> Any:
-    """A loaded executable for `func.func @main` text (or a portable artifact)."""
-    return device.client.compile_and_load(text, [device], xla_client.CompileOptions())
-
-
-def run_text(text: str, inputs: list[Array], device: jax.Device) -> list[Array]:
-    executable = compile_text(text, device)
-    with jax.enable_x64(True):
-        arguments = [jax.device_put(x, device) for x in inputs]
-    results = executable.execute_sharded(arguments)
-    return [np.asarray(shards[0]) for shards in results.disassemble_into_single_device_arrays()]
-
-
-def module_text(sample: Sample) -> str:
-    return f"func.func @main{sample.text}"
-
-
-def types_of(text: str) -> tuple[list[TensorType], list[TensorType]]:
-    """Argument and result types of `main`."""
-    graph = importer.build(importer.normalize(importer.decode(text.encode())))
-    return [v.type for v in graph.args], [v.type for v in graph.outputs]
-
-
-def sample_inputs(sample: Sample) -> list[Array]:
-    """The sample's arguments, the same in every run."""
-    rng = np.random.default_rng(zlib.crc32(sample.text.encode()))
-    arguments, _ = types_of(module_text(sample))
-    if sample.inputs is None:
-        return [_draw(type, rng) for type in arguments]
-    made = sample.inputs(rng)
-    assert len(made) == len(arguments)
-    return [np.asarray(x).astype(type.dtype.numpy).reshape(type.shape) for x, type in zip(made, arguments, strict=True)]
-
-
-def _draw(type: TensorType, rng: np.random.Generator) -> Array:
-    dtype = type.dtype
-    if dtype.kind == "pred":
-        return rng.integers(0, 2, type.shape).astype(np.bool_)
-    if dtype.is_integer:
-        low = 0 if dtype.kind == "uint" else -(2 ** min(dtype.bits - 1, 3))
-        return rng.integers(low, 2 ** min(dtype.bits - 1, 4), type.shape).astype(dtype.numpy)
-    return np.asarray(rng.standard_normal(type.shape) * 2).astype(dtype.numpy)
 
 
 def reference(text: str, inputs: list[Array]) -> list[Array]:

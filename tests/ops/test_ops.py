@@ -8,6 +8,8 @@ from absl.testing import absltest, parameterized
 
 import mlir_lowering.ops
 from mlir_lowering.registry import OPS, OpDef, Sample
+from mlir_lowering.samples import module_text, sample_inputs
+from pjrt_metal.run_text import run_text
 from tests.ops import harness
 
 assert mlir_lowering.ops
@@ -20,7 +22,7 @@ _SAMPLES = [
 
 _ORACLES = {
     "interpreter": harness.reference,
-    "xla": lambda text, inputs: harness.run_text(text, inputs, jax.devices("cpu")[0]),
+    "xla": lambda text, inputs: run_text(text, inputs, jax.devices("cpu")[0]),
 }
 
 
@@ -31,10 +33,10 @@ def test_every_op_has_samples() -> None:
 class OpTest(parameterized.TestCase):
     @parameterized.named_parameters(*_SAMPLES)
     def test_agrees_with_the_interpreter(self, record: OpDef, sample: Sample) -> None:
-        text = harness.module_text(sample)
-        inputs = harness.sample_inputs(sample)
+        text = module_text(sample)
+        inputs = sample_inputs(sample)
         want = _ORACLES[sample.oracle](text, inputs)
-        got = harness.run_text(text, inputs, jax.devices("metal")[0])
+        got = run_text(text, inputs, jax.devices("metal")[0])
         rtol = record.rtol if sample.rtol is None else sample.rtol
         for number, (a, b) in enumerate(zip(got, want, strict=True)):
             harness.assert_close(np.asarray(a), b, rtol, record.atol, f"{record.name} result {number}:\n{text}")

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.ops.harness import compile_text
+from pjrt_metal.run_text import compile_text
 
 DEVICE = "metal"
 

@@ -15,14 +15,10 @@
 
 #include "csrc/software/hash.h"
 #include "csrc/software/software_device.h"
+#include "tests/checks.h"
 
 namespace pjrt_metal::software {
 namespace {
-
-#define EXPECT(condition)                                                                           \
-  do {                                                                                              \
-    if (!(condition)) throw std::logic_error("line " + std::to_string(__LINE__) + ": " #condition); \
-  } while (0)
 
 constexpr char kPreamble[] = "using namespace metal;\n";
 
@@ -406,10 +402,6 @@ void PrintHashes() {
   }
 }
 
-struct Check {
-  const char* name;
-  void (*run)();
-};
 constexpr Check kChecks[] = {
     {"add", CheckAdd},
     {"every_parameter", CheckEveryParameter},
@@ -436,24 +428,10 @@ constexpr Check kSpecial[] = {
     {"print_hashes", PrintHashes},
 };
 
-int Main(const std::string& name) {
-  for (const auto& checks : {std::span<const Check>(kChecks), std::span<const Check>(kSpecial)}) {
-    for (const Check& check : checks) {
-      if (name != check.name) continue;
-      try {
-        check.run();
-        return 0;
-      } catch (const std::exception& error) {
-        std::fprintf(stderr, "%s: %s\n", check.name, error.what());
-        return 1;
-      }
-    }
-  }
-  std::fprintf(stderr, "no check %s\n", name.c_str());
-  return 2;
-}
-
 }  // namespace
 }  // namespace pjrt_metal::software
 
-int main(int count, char** words) { return pjrt_metal::software::Main(count > 1 ? words[1] : ""); }
+int main(int count, char** words) {
+  using namespace pjrt_metal::software;
+  return pjrt_metal::RunCheck(count > 1 ? words[1] : "", {kChecks, kSpecial});
+}

@@ -8,14 +8,10 @@
 #include <stdexcept>
 
 #include "csrc/software/strict_device.h"
+#include "tests/checks.h"
 
 namespace pjrt_metal::software {
 namespace {
-
-#define EXPECT(condition)                                                                           \
-  do {                                                                                              \
-    if (!(condition)) throw std::logic_error("line " + std::to_string(__LINE__) + ": " #condition); \
-  } while (0)
 
 constexpr char kPreamble[] = "#include <metal_stdlib>\nusing namespace metal;\n";
 
@@ -411,10 +407,6 @@ void CheckOrder() {
   EXPECT(sum[0] == 128 * 3 - 1);
 }
 
-struct Check {
-  const char* name;
-  void (*run)();
-};
 constexpr Check kChecks[] = {
     {"row_sum", CheckRowSum},
     {"product", CheckProduct},
@@ -430,22 +422,10 @@ constexpr Check kChecks[] = {
     {"order", CheckOrder},
 };
 
-int Main(const std::string& name) {
-  for (const Check& check : kChecks) {
-    if (name != check.name) continue;
-    try {
-      check.run();
-      return 0;
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "%s: %s\n", check.name, error.what());
-      return 1;
-    }
-  }
-  std::fprintf(stderr, "no check %s\n", name.c_str());
-  return 2;
-}
-
 }  // namespace
 }  // namespace pjrt_metal::software
 
-int main(int count, char** words) { return pjrt_metal::software::Main(count > 1 ? words[1] : ""); }
+int main(int count, char** words) {
+  using namespace pjrt_metal::software;
+  return pjrt_metal::RunCheck(count > 1 ? words[1] : "", {kChecks});
+}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import os
 import re
 import subprocess
@@ -11,37 +10,16 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.software import programs
+from tests.software.programs import ROOT
+
 SOURCE = ROOT / "tests/software/strict_test.cc"
-CHECKS = re.findall(r'\{"(\w+)", \w+\}', SOURCE.read_text().split("kChecks[] = {")[1].split("};")[0])
+CHECKS = programs.checks(SOURCE)
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The test program with the device."""
-    folder = tmp_path_factory.mktemp("strict")
-    headers = sorted((ROOT / "csrc/software/include").iterdir())
-    embed = ROOT / "csrc/software/embed_headers.sh"
-    subprocess.run(["sh", embed, folder / "stand_in_headers.inc", *headers], check=True)
-    sources = [
-        *sorted((ROOT / "csrc/software").glob("*.cc")),
-        ROOT / "csrc/runtime/environment.cc",
-        ROOT / "csrc/runtime/log.cc",
-        SOURCE,
-    ]
-    flags = ["-std=c++20", "-O1", "-g", "-Wall", "-Wextra", "-Werror", f"-I{ROOT}", f"-I{folder}"]
-    objects = [folder / f"{source.stem}.o" for source in sources]
-
-    def build(source: Path, output: Path) -> None:
-        command = ["g++", *flags, "-c", str(source), "-o", str(output)]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert result.returncode == 0, result.stderr
-
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(build, sources, objects))
-    binary = folder / "strict_test"
-    subprocess.run(["g++", *objects, "-o", binary, "-lpthread", "-ldl"], check=True)
-    return binary
+    return programs.build(SOURCE, tmp_path_factory.mktemp("strict"))
 
 
 @pytest.mark.parametrize("check", CHECKS)

@@ -5,8 +5,6 @@
 
 namespace metal {
 
-enum class mem_flags { mem_none = 0, mem_device = 1, mem_threadgroup = 2, mem_texture = 4 };
-SOFTWARE_INLINE mem_flags operator|(mem_flags a, mem_flags b) { return mem_flags(int(a) | int(b)); }
 SOFTWARE_INLINE void threadgroup_barrier(mem_flags) {}
 SOFTWARE_INLINE void simdgroup_barrier(mem_flags) {}
 
@@ -48,18 +46,6 @@ SOFTWARE_INLINE T simd_prefix_exclusive_product(T) {
 SOFTWARE_INLINE bool simd_all(bool x) { return x; }
 SOFTWARE_INLINE bool simd_any(bool x) { return x; }
 SOFTWARE_INLINE bool simd_is_first() { return true; }
-
-enum memory_order { memory_order_relaxed };
-
-template <class T>
-struct atomic {
-  T value;
-};
-using atomic_int = atomic<int>;
-using atomic_uint = atomic<uint>;
-using atomic_ulong = atomic<ulong>;
-using atomic_float = atomic<float>;
-using atomic_bool = atomic<bool>;
 
 template <class T>
 SOFTWARE_INLINE T atomic_load_explicit(const volatile atomic<T>* a, memory_order) {

@@ -40,8 +40,6 @@ struct Lanes {
 
 namespace metal {
 
-enum class mem_flags { mem_none = 0, mem_device = 1, mem_threadgroup = 2, mem_texture = 4 };
-inline mem_flags operator|(mem_flags a, mem_flags b) { return mem_flags(int(a) | int(b)); }
 inline void threadgroup_barrier(mem_flags flags, SOFTWARE_LINE) {
   software::strict_barrier(software::Scope::kThreadgroup, uint(flags), line);
 }
@@ -146,18 +144,6 @@ inline bool simd_is_first(SOFTWARE_LINE) {
   const software::Lanes<bool> lanes("simd_is_first", true, line);
   return lanes.lane == uint(__builtin_ctz(lanes.active));
 }
-
-enum memory_order { memory_order_relaxed };
-
-template <class T>
-struct atomic {
-  T value;
-};
-using atomic_int = atomic<int>;
-using atomic_uint = atomic<uint>;
-using atomic_ulong = atomic<ulong>;
-using atomic_float = atomic<float>;
-using atomic_bool = atomic<bool>;
 
 }  // namespace metal
 
