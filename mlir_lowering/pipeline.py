@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 import mlir_lowering.ops
-from mlir_lowering import dump, importer, msl, trial_decoder
+from mlir_lowering import compile_process, dump, importer, msl
+from mlir_lowering.compile_process import Log
 from mlir_lowering.cost import analyze
 from mlir_lowering.errors import CompileError
 from mlir_lowering.graph import Graph
@@ -29,8 +30,6 @@ from mlir_lowering.version import compiler_version
 
 assert mlir_lowering.ops  # imported for the registry it fills
 
-Log = Callable[[str, float, str], None]
-
 
 def _no_log(phase: str, milliseconds: float, detail: str) -> None:
     pass
@@ -41,13 +40,13 @@ def compile_artifact(
 ) -> bytes:
     """A Program's bytes for a StableHLO portable artifact (or MLIR text) and a CompileOptionsProto.
 
-    `format` must be "mlir". An artifact that is not `trusted` is decoded in another process first. Raises
+    `format` must be "mlir". An artifact that is not `trusted` is compiled in another process. Raises
     CompileError for a program or option that is wrong or not supported.
     """
     if format != "mlir":
         raise CompileError(f"the program's format is {format!r}: this compiler reads mlir")
     if not trusted:
-        trial_decoder.check(code)
+        return compile_process.compile(code, options, target, log)
     return serialize(compile_program(code, read_options(options), parse_target(target), log))
 
 

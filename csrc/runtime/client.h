@@ -67,8 +67,8 @@ class Client {
  public:
   // `options`: PJRT create options as text, e.g. {"memory_fraction", "0.75"}. Throws for an unknown one.
   // memory_fraction: of the device's memory, how much may be allocated. trusted_programs: this process's jaxlib wrote
-  // the programs itself (see mlir_lowering/trial_decoder.py). compiler_version: becomes part of the platform's version,
-  // by which JAX's compilation cache tells programs of different compilers apart.
+  // the programs itself (see mlir_lowering/compile_process.py). compiler_version: becomes part of the platform's
+  // version, by which JAX's compilation cache tells programs of different compilers apart.
   explicit Client(const std::map<std::string, std::string>& options);
   ~Client();
   std::span<const std::unique_ptr<LogicalDevice>> devices() const { return devices_; }
