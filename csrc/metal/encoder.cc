@@ -21,6 +21,7 @@ class MetalEncoder : public Encoder {
   void Dispatch(const Pipeline& pipeline, std::span<const Binding> buffers, std::span<const std::byte> args,
                 const Grid& grid) override;
   void Copy(Binding source, Binding destination, size_t bytes) override;
+  void Host(std::function<void()> work) override;
   void Sync() override;
   void Commit(std::function<void(std::optional<Error>)> done) override;
 
@@ -152,6 +153,11 @@ void MetalEncoder::Copy(Binding source, Binding destination, size_t bytes) {
                             {destination.allocation, destination.offset + done}};
     Dispatch(*copy_bytes, ends, {}, {{static_cast<uint32_t>(std::min(kCopyChunk, bytes - done)), 1, 1}, {0, 0, 0}});
   }
+}
+
+void MetalEncoder::Host(std::function<void()> work) {
+  Sync();
+  work();
 }
 
 void MetalEncoder::Sync() {

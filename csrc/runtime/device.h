@@ -87,6 +87,9 @@ class Encoder {
   virtual void Dispatch(const Pipeline& pipeline, std::span<const Binding> buffers, std::span<const std::byte> args,
                         const Grid& grid) = 0;
   virtual void Copy(Binding source, Binding destination, size_t bytes) = 0;
+  // Runs `work` on the host after every command before it and before every one after it; what it throws is the
+  // submission's error. Possibly before this returns.
+  virtual void Host(std::function<void()> work) = 0;
   // Everything encoded so far has completed and is visible to the host when this returns.
   virtual void Sync() = 0;
   // Ends the submission; `done` is called once (possibly before this returns) with the error, if any.

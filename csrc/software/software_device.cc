@@ -131,6 +131,7 @@ class SoftwareEncoder : public Encoder {
     if (bytes > 0) std::memmove(to, from, bytes);
   }
 
+  void Host(std::function<void()> work) override { work(); }
   void Sync() override {}
   void Commit(std::function<void(std::optional<Error>)> done) override {
     if (done) done(std::nullopt);

@@ -111,6 +111,7 @@ class StrictEncoder : public Encoder {
   }
 
   void Copy(Binding source, Binding destination, size_t bytes) override { plain_->Copy(source, destination, bytes); }
+  void Host(std::function<void()> work) override { plain_->Host(std::move(work)); }
   void Sync() override { plain_->Sync(); }
   void Commit(std::function<void(std::optional<Error>)> done) override { plain_->Commit(std::move(done)); }
 
