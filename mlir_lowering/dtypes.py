@@ -40,6 +40,15 @@ class DType:
         return self.kind in ("int", "uint")
 
     @property
+    def is_complex(self) -> bool:
+        return self.kind == "complex"
+
+    @property
+    def part(self) -> DType:
+        """The type of a complex number's parts; of a real number, its own."""
+        return BY_NAME[self.name.removeprefix("complex<").removesuffix(">")]
+
+    @property
     def on_host(self) -> bool:
         """Metal has no such arithmetic: kernels that touch it run as host steps."""
         return self.name in ("f64", "complex<f64>")
@@ -78,8 +87,8 @@ _ROWS = (
     _row("bf16", 13, ml_dtypes.bfloat16, "bfloat", "float", 16),
     _row("f32", 11, np.float32, "float", "float", 32),
     _row("f64", 12, np.float64, "double", "float", 64),
-    _row("complex<f32>", 14, np.complex64, "", "complex", 64),
-    _row("complex<f64>", 15, np.complex128, "", "complex", 128),
+    _row("complex<f32>", 14, np.complex64, "float2", "complex", 64),
+    _row("complex<f64>", 15, np.complex128, "double2", "complex", 128),
     _row("token", 23, np.uint8, "", "token", 0),
 )
 

@@ -43,6 +43,9 @@ def literal(value: Any, dtype: DType) -> str:
     """MSL text of a constant, exact to the bit."""
     if dtype.kind == "pred":
         return "true" if value else "false"
+    if dtype.is_complex:
+        number = complex(value)
+        return f"{dtype.msl}{{{literal(number.real, dtype.part)}, {literal(number.imag, dtype.part)}}}"
     if dtype.is_integer:
         integer = int(value)
         if dtype.bits == 64:
@@ -52,23 +55,23 @@ def literal(value: Any, dtype: DType) -> str:
         if integer == -(2**31):
             return "(-2147483647 - 1)"
         return f"{integer}u" if dtype.kind == "uint" else str(integer)
-    number = float(value)
+    real = float(value)
     if dtype.name == "f64":
-        if math.isnan(number) or math.isinf(number):
-            bits = struct.unpack("<Q", struct.pack("<d", number))[0]
+        if math.isnan(real) or math.isinf(real):
+            bits = struct.unpack("<Q", struct.pack("<d", real))[0]
             return f"as_type<double>({bits}ul)"
-        return f"double({number.hex()})"
-    if math.isnan(number) or math.isinf(number):
-        bits = struct.unpack("<I", struct.pack("<f", number))[0]
+        return f"double({real.hex()})"
+    if math.isnan(real) or math.isinf(real):
+        bits = struct.unpack("<I", struct.pack("<f", real))[0]
         text = f"as_type<float>({bits:#x}u)"
     else:
-        text = f"{float(np.float32(number)).hex()}f"
+        text = f"{float(np.float32(real)).hex()}f"
     return text if dtype.name == "f32" else f"{dtype.msl}({text})"
 
 
 def arithmetic_type(dtype: DType) -> str:
     """The MSL type to add and multiply in: signed overflow is undefined in C++, and narrow types promote to int."""
-    if dtype.is_float:
+    if dtype.is_float or dtype.is_complex:
         return dtype.msl
     return "ulong" if dtype.bits == 64 else "uint"
 

@@ -306,7 +306,8 @@ class _Importer:
         """A composite that has a record is one op; another is its decomposition."""
         attrs = self.op_attributes(op.operation)
         name = attrs["name"]
-        if name not in OPS:
+        # The records' functions are of real numbers.
+        if name not in OPS or any(v.dtype.is_complex for v in operands):
             return self.call(attrs["decomposition"], op, operands, region)
         types = [self.type(result.type, op) for result in op.operation.results]
         inner = attrs.get("composite_attributes", {})

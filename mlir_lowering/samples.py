@@ -42,4 +42,7 @@ def _draw(type: TensorType, rng: np.random.Generator) -> Array:
     if dtype.is_integer:
         low = 0 if dtype.kind == "uint" else -(2 ** min(dtype.bits - 1, 3))
         return np.asarray(rng.integers(low, 2 ** min(dtype.bits - 1, 4), type.shape)).astype(dtype.numpy)
-    return np.asarray(rng.standard_normal(type.shape) * 2).astype(dtype.numpy)
+    values = np.asarray(rng.standard_normal(type.shape) * 2)
+    if dtype.is_complex:
+        values = values + 2j * rng.standard_normal(type.shape)
+    return values.astype(dtype.numpy)

@@ -5,6 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 _FOLDER = Path(__file__).parent
-_FILES = ("preamble.metal", "math.metal", "element.metal")
+_FILES = ("preamble.metal", "math.metal", "element.metal", "complex.metal")
 
 PREAMBLE = "\n".join((_FOLDER / name).read_text() for name in _FILES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mlir_lowering.ops import (
     comparison,
+    complex,
     contraction,
     control,
     conversion,
@@ -17,6 +18,7 @@ from mlir_lowering.ops import (
 
 __all__ = [
     "comparison",
+    "complex",
     "contraction",
     "control",
     "conversion",

@@ -31,6 +31,9 @@ def _compare(emitter: Emitter, op: Op, index: Index) -> Expr:
     if dtype.is_float and op.attrs.get("compare_type") == "TOTALORDER":
         order = f"pjrt_total_order<{_SIGNED[dtype.bits]}, {dtype.msl}>"
         a, b = f"{order}({a})", f"{order}({b})"
+    if dtype.is_complex:
+        negation = "!" if op.attrs["comparison_direction"] == "NE" else ""
+        return emitter.let(PRED, f"{negation}pjrt_complex_equal({a}, {b})")
     return emitter.let(PRED, f"{a} {_OPERATORS[op.attrs['comparison_direction']]} {b}")
 
 
@@ -72,6 +75,8 @@ register(
             _compare_sample("i32", "LT", ", SIGNED"),
             _compare_sample("ui8", "GE", ", UNSIGNED"),
             _compare_sample("i1", "EQ"),
+            _compare_sample("complex<f32>", "EQ"),
+            _compare_sample("complex<f64>", "NE"),
         ),
     )
 )
@@ -102,6 +107,7 @@ register(
             _select_sample("bf16"),
             _select_sample("i64"),
             _select_sample("i1"),
+            _select_sample("complex<f32>"),
         ),
     )
 )

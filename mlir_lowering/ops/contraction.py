@@ -47,6 +47,8 @@ register(
             _dot("400x300xf32", "300x32xf32", "400x32xf32", "contracting_dims = [1] x [0]"),
             _dot("64x64xf32", "64x10xf32", "64x10xf32", "contracting_dims = [1] x [0]"),
             _dot("90x90xf32", "90x3xf32", "90x3xf32", "contracting_dims = [1] x [0]"),
+            _dot("20x30xcomplex<f32>", "30x40xcomplex<f32>", "20x40xcomplex<f32>", "contracting_dims = [1] x [0]"),
+            _dot("5x7xcomplex<f64>", "6x7xcomplex<f64>", "5x6xcomplex<f64>", "contracting_dims = [1] x [1]"),
             # Vectors.
             _dot("70xf32", "70xf32", "f32", "contracting_dims = [0] x [0]"),
             _dot("40x70xf32", "70xf32", "40xf32", "contracting_dims = [1] x [0]"),
@@ -136,6 +138,7 @@ register(
                 _NHWC,
                 "stride = [2, 2], pad = [[1, 1], [1, 1]]",
             ),
+            _conv("2x9x5xcomplex<f32>", "3x5x7xcomplex<f32>", "2x7x7xcomplex<f32>", "[b, 0, f]x[0, i, o]->[b, 0, f]"),
             _conv("3x8x8x40xf32", "1x1x40x48xf32", "3x8x8x48xf32", _NHWC),
             _conv("2x20x9x14xf32", "24x20x3x3xf32", "2x24x9x14xf32", _NCHW, "pad = [[1, 1], [1, 1]]"),
             _conv(

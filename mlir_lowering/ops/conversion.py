@@ -17,8 +17,16 @@ from mlir_lowering.registry import OpDef, Sample, register
 
 def convert_code(code: str, source: DType, result: DType) -> str:
     """An element converted: floats to integers truncate and saturate (NaN is 0), integers wrap around."""
+    if result.kind == "pred" and source.is_complex:
+        return f"({code}.x != {literal(0, source.part)} || {code}.y != {literal(0, source.part)})"
     if result.kind == "pred":
         return f"({code} != {source.msl}(0))"
+    if result.is_complex:
+        real, imaginary = (f"{code}.x", f"{code}.y") if source.is_complex else (code, literal(0, source))
+        parts = [convert_code(part, source.part, result.part) for part in (real, imaginary)]
+        return f"{result.msl}{{{', '.join(parts)}}}"
+    if source.is_complex:
+        return convert_code(f"{code}.x", source.part, result)
     if source.is_float and result.is_integer:
         wide = source if source.bits >= 32 else F32
         low = 0 if result.kind == "uint" else -(2 ** (result.bits - 1))
@@ -55,11 +63,11 @@ def _convert_sample(source: str, result: str) -> Sample:
 
 
 _CONVERSIONS = (
-    ("f32", ("f16", "bf16", "f64", "i32", "i8", "i64", "ui8", "ui32", "i1")),
+    ("f32", ("f16", "bf16", "f64", "i32", "i8", "i64", "ui8", "ui32", "i1", "complex<f32>")),
     ("f16", ("f32", "bf16", "i32")),
     ("bf16", ("f32", "f16", "i16")),
     ("f64", ("f32", "i64")),
-    ("i32", ("f32", "f16", "i8", "i64", "ui32", "i1", "i4", "ui4")),
+    ("i32", ("complex<f64>", "f32", "f16", "i8", "i64", "ui32", "i1", "i4", "ui4")),
     ("i8", ("f32", "i32", "ui8")),
     ("ui32", ("f32", "ui8", "i32", "ui64")),
     ("i64", ("f32", "i32")),
@@ -67,6 +75,8 @@ _CONVERSIONS = (
     ("i4", ("i32", "f32")),
     ("ui4", ("i32",)),
     ("i1", ("f32", "i32", "ui8", "bf16")),
+    ("complex<f32>", ("complex<f64>", "f32", "i1")),
+    ("complex<f64>", ("complex<f32>",)),
 )
 
 register(
@@ -85,7 +95,7 @@ def _bitcast(emitter: Emitter, op: Op, index: Index) -> Expr:
     source = x.dtype
     emitter.use(source)
     emitter.use(result)
-    if source.bits < 8 or result.bits < 8:
+    if source.bits < 8 or result.bits < 8 or source.is_complex or result.is_complex:
         raise unsupported(op.signature(), str(op.loc))
     if source.bits == result.bits:
         return emitter.let(result, f"as_type<{result.msl}>({emitter.load(x, index)})")

@@ -1,9 +1,9 @@
 """Elementwise ops: one row an op, with its MSL expression for each kind of element.
 
 In an expression {a}, {b} are the operands' elements, {t} the result's MSL type, {bits} the operands' width, {u} the
-unsigned type of that width, {w} one that arithmetic is not promoted from (signed overflow is undefined in C++), {mask}
-what clears the bits above the width, {i} the signed type of that width,
-{spare} the bits of a byte that a 4-bit integer leaves. Rows marked `wide` compute 16-bit floats in f32.
+unsigned type of that width, {i} the signed one, {w} one that arithmetic is not promoted from (signed overflow is
+undefined in C++), {mask} what clears the bits above the width, {spare} the bits of a byte that a 4-bit integer leaves,
+{p} the type of a complex number's parts. Rows marked `wide` compute 16-bit floats in f32.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Fold = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Row:
-    """One op. `code` maps a kind of element ("float", "int", "uint", "pred"), of the first operand, to its expression.
+    """One op. `code` maps a kind of element ("float", "complex", "int"...), of the first operand, to its expression.
 
     `low`, `high` bound the float operands of its samples; `specials` adds infinities, NaN and zeros to them.
     """
@@ -49,6 +49,7 @@ _SIGNED = {8: "char", 16: "short", 32: "int", 64: "long"}
 _UNSIGNED = {8: "uchar", 16: "ushort", 32: "uint", 64: "ulong"}
 _DTYPES = {
     "float": ("f32", "f16", "bf16", "f64"),
+    "complex": ("complex<f32>", "complex<f64>"),
     "int": ("i32", "i8", "i16", "i64", "i4"),
     "uint": ("ui32", "ui8", "ui16", "ui64", "ui4"),
     "pred": ("i1",),
@@ -59,7 +60,7 @@ _ULP = {"f16": 2e-3, "bf16": 1.6e-2}
 
 def unsigned_type(dtype: DType) -> str:
     """The MSL unsigned type that holds an element's bits."""
-    return _UNSIGNED[max(dtype.bits, 8)]
+    return _UNSIGNED[max(dtype.part.bits, 8)]
 
 
 def elements(emitter: Emitter, op: Op, index: Index) -> list[Expr]:
@@ -86,7 +87,8 @@ def _element(row: Row) -> Callable[[Emitter, Op, Index], Expr]:
             t=t,
             u=unsigned_type(first),
             w=arithmetic_type(first),
-            i=_SIGNED[max(first.bits, 8)],
+            i=_SIGNED[max(first.part.bits, 8)],
+            p=first.part.msl,
             spare=max(8 - first.bits, 0),
             bits=first.bits,
             mask=f" & {2**first.bits - 1}" if first.bits < 8 else "",
@@ -124,6 +126,8 @@ def _values(row: Row, dtype: DType, rng: np.random.Generator, shape: int) -> np.
         values = np.where(rng.random(shape) < 0.5, wide, small)
         return values.astype(dtype.numpy)
     values = rng.uniform(row.low, row.high, shape)
+    if dtype.is_complex:
+        return (values + 1j * rng.uniform(row.low, row.high, shape)).astype(dtype.numpy)
     if row.specials:
         special = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0]
         values[: len(special)] = special
@@ -134,7 +138,7 @@ def _values(row: Row, dtype: DType, rng: np.random.Generator, shape: int) -> np.
 
 def _sample(row: Row, name: str) -> Sample:
     dtype = BY_NAME[name]
-    result = row.result or name
+    result = row.result or (dtype.part.name if row.name == "stablehlo.abs" else name)
     letters = ["a", "b", "c"][: row.operands]
     arguments = ", ".join(f"%{x}: tensor<70x{name}>" for x in letters)
     names = ", ".join(f"%{x}" for x in letters)
@@ -168,8 +172,8 @@ def _register(row: Row) -> None:
     )
 
 
-def _floats(code: str) -> dict[str, str]:
-    return {"float": code}
+def _floats(code: str, complex: str = "") -> dict[str, str]:
+    return {"float": code, "complex": complex} if complex else {"float": code}
 
 
 def _all(code: str, pred: str = "") -> dict[str, str]:
@@ -177,10 +181,11 @@ def _all(code: str, pred: str = "") -> dict[str, str]:
     return {**kinds, "pred": pred} if pred else kinds
 
 
-def _arithmetic(operator: str, pred: str) -> dict[str, str]:
+def _arithmetic(operator: str, pred: str, complex: str = "") -> dict[str, str]:
     """Signed overflow is undefined in C++: integers are computed unsigned."""
     return {
         "float": f"{{a}} {operator} {{b}}",
+        "complex": complex or f"{{a}} {operator} {{b}}",
         "int": f"{{t}}({{w}}({{a}}) {operator} {{w}}({{b}}))",
         "uint": f"{{t}}({{w}}({{a}}) {operator} {{w}}({{b}}))",
         "pred": pred,
@@ -195,7 +200,11 @@ def _bitwise(operator: str) -> dict[str, str]:
 ROWS = (
     Row(
         "stablehlo.abs",
-        {"float": "fabs({a})", "int": "{t}({a} < {t}(0) ? {t}({w}(0) - {w}({a})) : {a})"},
+        {
+            "float": "fabs({a})",
+            "complex": "pjrt_hypot({a}.x, {a}.y)",
+            "int": "{t}({a} < {t}(0) ? {t}({w}(0) - {w}({a})) : {a})",
+        },
         wide=True,
     ),
     Row("stablehlo.add", _arithmetic("+", "bool({a} | {b})"), 2, fold=np.add),
@@ -203,25 +212,37 @@ ROWS = (
     Row("stablehlo.atan2", _floats("atan2({a}, {b})"), 2, wide=True, cost=20),
     Row("stablehlo.cbrt", _floats("pjrt_cbrt({a})"), wide=True, cost=15),
     Row("stablehlo.ceil", _floats("ceil({a})"), wide=True),
-    Row("stablehlo.cosine", _floats("cos({a})"), wide=True, cost=15, low=-50, high=50),
+    Row("stablehlo.cosine", _floats("cos({a})", "pjrt_complex_cos({a})"), wide=True, cost=15, low=-50, high=50),
     Row(
         "stablehlo.count_leading_zeros",
         dict.fromkeys(("int", "uint"), "{t}(clz({u}({u}({a}){mask})) - ({bits} < 8 ? 8 - {bits} : 0))"),
     ),
     Row(
         "stablehlo.divide",
-        {"float": "{a} / {b}", "int": "pjrt_div<{t}, {u}>({a}, {b})", "uint": "pjrt_div<{t}, {u}>({a}, {b})"},
+        {
+            "float": "{a} / {b}",
+            "complex": "pjrt_quotient<{p}>({a}, {b})",
+            "int": "pjrt_div<{t}, {u}>({a}, {b})",
+            "uint": "pjrt_div<{t}, {u}>({a}, {b})",
+        },
         2,
         cost=4,
         divides=True,
     ),
-    Row("stablehlo.exponential", _floats("exp({a})"), wide=True, cost=10, low=-30, high=30),
-    Row("stablehlo.exponential_minus_one", _floats("pjrt_expm1({a})"), wide=True, cost=12),
+    Row("stablehlo.exponential", _floats("exp({a})", "pjrt_complex_exp({a})"), wide=True, cost=10, low=-30, high=30),
+    Row("stablehlo.exponential_minus_one", _floats("pjrt_expm1({a})", "pjrt_complex_expm1({a})"), wide=True, cost=12),
     Row("stablehlo.floor", _floats("floor({a})"), wide=True),
     Row("stablehlo.is_finite", _floats("isfinite({a})"), wide=True, result="i1"),
-    Row("stablehlo.log", _floats("log({a})"), wide=True, cost=10, low=0.01, high=50),
-    Row("stablehlo.log_plus_one", _floats("pjrt_log1p({a})"), wide=True, cost=12, low=-0.9),
-    Row("stablehlo.logistic", _floats("{t}(1) / ({t}(1) + exp(-{a}))"), wide=True, cost=12),
+    Row("stablehlo.log", _floats("log({a})", "pjrt_complex_log({a})"), wide=True, cost=10, low=0.01, high=50),
+    Row("stablehlo.log_plus_one", _floats("pjrt_log1p({a})", "pjrt_complex_log1p({a})"), wide=True, cost=12, low=-0.9),
+    Row(
+        "stablehlo.logistic",
+        _floats(
+            "{t}(1) / ({t}(1) + exp(-{a}))", "pjrt_quotient<{p}>({t}{{1, 0}}, {t}{{1, 0}} + pjrt_complex_exp(-{a}))"
+        ),
+        wide=True,
+        cost=12,
+    ),
     Row(
         "stablehlo.maximum",
         {**_all("({a} > {b} ? {a} : {b})", "bool({a} | {b})"), "float": "pjrt_max({a}, {b})"},
@@ -234,10 +255,15 @@ ROWS = (
         2,
         fold=np.minimum,
     ),
-    Row("stablehlo.multiply", _arithmetic("*", "bool({a} & {b})"), 2, fold=np.multiply),
+    Row(
+        "stablehlo.multiply",
+        _arithmetic("*", "bool({a} & {b})", "pjrt_complex_multiply({a}, {b})"),
+        2,
+        fold=np.multiply,
+    ),
     Row(
         "stablehlo.negate",
-        {"float": "-{a}", "int": "{t}({w}(0) - {w}({a}))", "uint": "{t}({u}(0) - {a})"},
+        {"float": "-{a}", "complex": "-{a}", "int": "{t}({w}(0) - {w}({a}))", "uint": "{t}({u}(0) - {a})"},
         fold=np.negative,
     ),
     Row("stablehlo.not", {"int": "{t}(~{a})", "uint": "{t}(~{a})", "pred": "!{a}"}, fold=np.invert),
@@ -253,6 +279,7 @@ ROWS = (
         "stablehlo.power",
         {
             "float": "pow({a}, {b})",
+            "complex": "pjrt_complex_pow({a}, {b})",
             "int": "pjrt_ipow<{t}, {w}>({a}, {b})",
             "uint": "pjrt_ipow<{t}, {w}>({a}, {b})",
         },
@@ -275,7 +302,13 @@ ROWS = (
     ),
     Row("stablehlo.round_nearest_afz", _floats("round({a})"), wide=True),
     Row("stablehlo.round_nearest_even", _floats("rint({a})"), wide=True),
-    Row("stablehlo.rsqrt", _floats("rsqrt({a})"), wide=True, cost=4, low=0.01),
+    Row(
+        "stablehlo.rsqrt",
+        _floats("rsqrt({a})", "pjrt_quotient<{p}>({t}{{1, 0}}, pjrt_complex_sqrt({a}))"),
+        wide=True,
+        cost=4,
+        low=0.01,
+    ),
     Row(
         "stablehlo.shift_left",
         {
@@ -300,17 +333,17 @@ ROWS = (
         },
         2,
     ),
-    Row("stablehlo.sign", {"float": "pjrt_sign({a})", "int": "pjrt_sign({a})"}),
-    Row("stablehlo.sine", _floats("sin({a})"), wide=True, cost=15, low=-50, high=50),
-    Row("stablehlo.sqrt", _floats("sqrt({a})"), wide=True, cost=4, low=0),
+    Row("stablehlo.sign", {"float": "pjrt_sign({a})", "complex": "pjrt_complex_sign({a})", "int": "pjrt_sign({a})"}),
+    Row("stablehlo.sine", _floats("sin({a})", "pjrt_complex_sin({a})"), wide=True, cost=15, low=-50, high=50),
+    Row("stablehlo.sqrt", _floats("sqrt({a})", "pjrt_complex_sqrt({a})"), wide=True, cost=4, low=0),
     Row(
         "stablehlo.subtract",
         {kind: code for kind, code in _arithmetic("-", "").items() if code},
         2,
         fold=np.subtract,
     ),
-    Row("stablehlo.tan", _floats("tan({a})"), wide=True, cost=20, rtol=3e-6),
-    Row("stablehlo.tanh", _floats("tanh({a})"), wide=True, cost=12),
+    Row("stablehlo.tan", _floats("tan({a})", "pjrt_complex_tan({a})"), wide=True, cost=20, rtol=3e-6),
+    Row("stablehlo.tanh", _floats("tanh({a})", "pjrt_complex_tanh({a})"), wide=True, cost=12),
     Row("stablehlo.xor", _bitwise("^"), 2, fold=np.bitwise_xor),
     Row("chlo.acos", _floats("acos({a})"), wide=True, cost=15, low=-1, high=1),
     Row("chlo.acosh", _floats("acosh({a})"), wide=True, cost=15, low=1),

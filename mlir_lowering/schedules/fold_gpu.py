@@ -208,7 +208,7 @@ class Fold:
     def _declare(self) -> None:
         for acc in self.accumulators:
             for i, (name, type) in enumerate(acc.variables):
-                self.emitter.line(f"{type} {name} = {type}({acc.identity[i] if acc.identity else 0});")
+                self.emitter.line(f"{type} {name} = {type}({acc.identity[i] if acc.identity else ''});")
 
     def _fold_simd(self) -> None:
         for acc in self.accumulators:

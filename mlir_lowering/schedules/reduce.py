@@ -53,6 +53,7 @@ _MONOIDS = {
     "stablehlo.or": _Monoid("|", "({a} | {x})"),
     "stablehlo.xor": _Monoid("^", "({a} ^ {x})"),
 }
+_COMPLEX_MONOIDS = _MONOIDS | {"stablehlo.multiply": _Monoid("", "pjrt_complex_multiply({a}, {x})")}
 
 
 @dataclass
@@ -144,7 +145,8 @@ class Nest:
             assert name is not None
             dtype = _accumulation(op.result.dtype)
             emitter.use(dtype)
-            found.append(_Accumulator(op, _MONOIDS[name], dtype, f"acc{i}", literal(identity(name, dtype), dtype)))
+            monoids = _COMPLEX_MONOIDS if dtype.is_complex else _MONOIDS
+            found.append(_Accumulator(op, monoids[name], dtype, f"acc{i}", literal(identity(name, dtype), dtype)))
         return found
 
     def kernel(self) -> KernelCall:
@@ -213,12 +215,13 @@ class Nest:
         if at:
             nested(emitter, loops, columns)
             return
-        clauses = "".join(
-            f" reduction({a.monoid.pragma}:{a.name})" + (f" reduction(|:{a.nan})" if a.tracks_nan else "")
+        clauses = " ".join(
+            f"reduction({a.monoid.pragma}:{a.name})" + (f" reduction(|:{a.nan})" if a.tracks_nan else "")
             for a in accumulators
-            if a.dtype.kind != "pred"
         )
-        nested(emitter, loops, step, f"PJRT_SIMD({clauses.strip()})" if clauses else "")
+        # OpenMP's clauses name numbers only.
+        vectors = all(a.dtype.kind not in ("pred", "complex") for a in accumulators)
+        nested(emitter, loops, step, f"PJRT_SIMD({clauses})" if vectors else "")
 
     def _strip(self) -> int:
         """Columns a thread accumulates at once; the last strip of a row may be shorter."""

@@ -35,14 +35,18 @@ _MONOIDS = {
     "stablehlo.xor": _Monoid("{a} ^ {b}", "simd_xor({a})"),
 }
 # A NaN anywhere makes the result NaN; MSL's max and min drop it.
-_FLOAT_MONOIDS = {
+_FLOAT_MONOIDS = _MONOIDS | {
     "stablehlo.maximum": _Monoid("pjrt_max({a}, {b})", "(simd_any({a} != {a}) ? float(NAN) : simd_max({a}))"),
     "stablehlo.minimum": _Monoid("pjrt_min({a}, {b})", "(simd_any({a} != {a}) ? float(NAN) : simd_min({a}))"),
 }
+_COMPLEX_MONOIDS = _MONOIDS | {"stablehlo.multiply": _Monoid("pjrt_complex_multiply({a}, {b})", "")}
+_MONOIDS_OF_KIND = {"float": _FLOAT_MONOIDS, "complex": _COMPLEX_MONOIDS}
 
 
 def carrier(dtype: DType, monoid: str) -> str:
     """The type that threads fold in: 32 bits for what is narrower; unsigned where signed overflow could occur."""
+    if dtype.is_complex:
+        return dtype.msl
     if dtype.is_float:
         return "float"
     ordered = monoid in ("stablehlo.maximum", "stablehlo.minimum")
@@ -55,7 +59,7 @@ def carrier(dtype: DType, monoid: str) -> str:
 def monoid_accumulator(name: str, dtype: DType, monoid: str) -> Accumulator:
     """An accumulator called `name` for elements of type `dtype`."""
     type = carrier(dtype, monoid)
-    rules = _FLOAT_MONOIDS.get(monoid, _MONOIDS[monoid]) if dtype.is_float else _MONOIDS[monoid]
+    rules = _MONOIDS_OF_KIND.get(dtype.kind, _MONOIDS)[monoid]
 
     def combine(emitter: Emitter, a: list[str], b: list[str]) -> None:
         emitter.line(f"{a[0]} = {rules.pair.format(a=a[0], b=b[0])};")

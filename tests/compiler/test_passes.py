@@ -8,7 +8,7 @@ from absl.testing import absltest, parameterized
 
 import mlir_lowering.ops
 from mlir_lowering.graph import Graph
-from mlir_lowering.passes import cse, dce, layouts, simplify, split_reduce
+from mlir_lowering.passes import complex_contraction, cse, dce, layouts, simplify, split_reduce
 from mlir_lowering.passes.trip_count import static_trip_count
 from mlir_lowering.targets import Target, parse_target
 from mlir_lowering.text import parse_graph, print_graph
@@ -31,6 +31,30 @@ def _constant(name: str, value: object, dtype: str = "f32") -> str:
 
 # name, pass, before, after (both printed in the parser's own form, so that names do not matter)
 _CASES = (
+    (
+        "complex_contraction",
+        complex_contraction.run,
+        _graph(
+            "%x: 2x3xcomplex<f32>, %y: 3x4xcomplex<f32>",
+            "%z = stablehlo.dot_general(%x, %y) {'k': 1} : 2x4xcomplex<f32>",
+            "return %z",
+        ),
+        _graph(
+            "%x: 2x3xcomplex<f32>, %y: 3x4xcomplex<f32>",
+            "%a = stablehlo.real(%x) : 2x3xf32",
+            "%b = stablehlo.imag(%x) : 2x3xf32",
+            "%c = stablehlo.real(%y) : 3x4xf32",
+            "%d = stablehlo.imag(%y) : 3x4xf32",
+            "%ac = stablehlo.dot_general(%a, %c) {'k': 1} : 2x4xf32",
+            "%bd = stablehlo.dot_general(%b, %d) {'k': 1} : 2x4xf32",
+            "%ad = stablehlo.dot_general(%a, %d) {'k': 1} : 2x4xf32",
+            "%bc = stablehlo.dot_general(%b, %c) {'k': 1} : 2x4xf32",
+            "%p = stablehlo.subtract(%ac, %bd) : 2x4xf32",
+            "%q = stablehlo.add(%ad, %bc) : 2x4xf32",
+            "%z = stablehlo.complex(%p, %q) : 2x4xcomplex<f32>",
+            "return %z",
+        ),
+    ),
     (
         "multiply_by_one",
         simplify.run,

@@ -5,6 +5,8 @@ Planted faults are found.
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import pytest
 
@@ -48,16 +50,29 @@ def case_text(case: gpu_cases.Case) -> str:
         return str(jax.jit(case.run).lower(*arguments).as_text())
 
 
-@pytest.mark.parametrize("text", TARGETS)
-def test_emitted_kernels(clang: str, text: str) -> None:
-    target = parse_target(text)
+@functools.cache
+def kernels_for(text: str) -> dict[str, str]:
+    """The sources of all samples' and cases' kernels for a target."""
     programs = {
         f"{name} {number}": f"func.func @main{sample.text}"
         for name, record in OPS.items()
         for number, sample in enumerate(record.samples)
     }
     programs |= {case.name: case_text(case) for case in gpu_cases.CASES}
-    kernels = kernels_of(programs, target)
+    return kernels_of(programs, parse_target(text))
+
+
+def test_all_families_get_the_same_kernels() -> None:
+    """So that what passes strict mode as apple8 (test_gpu_schedules.py) passes as every family. If schedules come to
+    differ, that test must run them all."""
+    apple7, apple8, apple9 = (kernels_for(f"apple{n}:language=31") for n in (7, 8, 9))
+    assert apple7 == apple8 == apple9
+
+
+@pytest.mark.parametrize("text", TARGETS)
+def test_emitted_kernels(clang: str, text: str) -> None:
+    target = parse_target(text)
+    kernels = kernels_for(text)
     assert len(kernels) > 300
     problems = lint.check("\n".join([msl.PREAMBLE, *kernels.values()]), clang, target.language)
     assert problems == []

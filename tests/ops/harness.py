@@ -59,7 +59,8 @@ def assert_close(got: Array, want: Array, rtol: float, atol: float, what: str) -
     if want.dtype == np.bool_ or BY_NAME_BY_NUMPY[want.dtype].is_integer:
         np.testing.assert_array_equal(got, want, err_msg=what)
         return
-    np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=rtol, atol=atol, err_msg=what)
+    wide = np.complex128 if want.dtype.kind == "c" else np.float64
+    np.testing.assert_allclose(got.astype(wide), want.astype(wide), rtol=rtol, atol=atol, err_msg=what)
 
 
 BY_NAME_BY_NUMPY = {dtype.numpy: dtype for dtype in BY_NAME.values() if dtype.kind != "token"}

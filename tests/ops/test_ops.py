@@ -35,7 +35,8 @@ class OpTest(parameterized.TestCase):
     def test_agrees_with_the_interpreter(self, record: OpDef, sample: Sample) -> None:
         text = module_text(sample)
         inputs = sample_inputs(sample)
-        want = _ORACLES[sample.oracle](text, inputs)
+        # The bindings of the interpreter take no complex numbers.
+        want = _ORACLES["xla" if "complex<" in text else sample.oracle](text, inputs)
         got = run_text(text, inputs, jax.devices("metal")[0])
         rtol = record.rtol if sample.rtol is None else sample.rtol
         for number, (a, b) in enumerate(zip(got, want, strict=True)):

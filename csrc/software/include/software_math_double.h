@@ -2,6 +2,8 @@
 // libm.
 #pragma once
 
+using double2 = metal::vec<double, 2>;
+
 namespace metal {
 
 #define SOFTWARE_DOUBLE(name) \
