@@ -101,10 +101,11 @@ def run(full: bool, only: list[str] | None, path: Path | None) -> int:
 
 
 def _checks(full: bool, only: list[str] | None) -> Iterator[Check]:
-    from pjrt_metal import doctor_models, doctor_ops
+    from pjrt_metal import doctor_models, doctor_ops, doctor_schedules
 
     yield from doctor_ops.checks(full, only)
     if only is None:
+        yield from doctor_schedules.checks()
         yield from doctor_models.checks()
 
 

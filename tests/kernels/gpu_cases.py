@@ -1,211 +1,18 @@
-"""Shapes that take every path of the GPU's schedules, run on the strict device (see test_gpu_schedules.py).
-
-Each case names what its kernels' comments must say, so that a case cannot quietly stop testing its path.
-"""
+"""The doctor's schedule cases on the strict device (see test_gpu_schedules.py), and that each takes its path."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
 import jax
-import jax.numpy as jnp
-import numpy as np
 import pytest
-from jax import lax
 
 from mlir_lowering.options import read_options
 from mlir_lowering.pipeline import compile_program
 from mlir_lowering.targets import parse_target
+from pjrt_metal.doctor_schedules import CASES, Case, arguments, compare
 
 TARGET = parse_target("apple8:simd_width=32,threads=1024,threadgroup_bytes=32768,language=31")
 # MSL's highest buffer index and an Apple GPU's threadgroup memory.
 MAX_BUFFERS = 31
-
-
-@dataclass(frozen=True)
-class Case:
-    """`run` on the device and on the CPU, with arguments drawn for `shapes`; its kernels say all of `says`."""
-
-    name: str
-    run: Callable[..., Any]
-    shapes: tuple[tuple[int, ...], ...]
-    says: tuple[str, ...]
-    dtype: str = "float32"
-    rtol: float = 1e-5
-    nan_at: int | None = None  # this element of the first argument is a NaN
-    numpy: Callable[..., Any] | None = None  # the oracle in the CPU's stead, which loses some NaNs
-
-
-def _max_and_sum(x: Any) -> Any:
-    return jnp.max(x, -1), jnp.sum(x, -1)
-
-
-def _dot(a: Any, b: Any) -> Any:
-    return a @ b
-
-
-def _transposed(a: Any, b: Any) -> Any:
-    return a.T @ b.T
-
-
-def _epilogue(a: Any, b: Any, c: Any) -> Any:
-    return jnp.tanh(jnp.exp(a * 0.1) @ b + c)
-
-
-def _convolution(numbers: tuple[str, str, str], **options: Any) -> Callable[[Any, Any], Any]:
-    return lambda x, w: lax.conv_general_dilated(x, w, dimension_numbers=numbers, **options)
-
-
-_NHWC = ("NHWC", "HWIO", "NHWC")
-_NCHW = ("NCHW", "OIHW", "NCHW")
-
-
-def _convolution_gradients(x: Any, w: Any) -> Any:
-    def loss(x: Any, w: Any) -> Any:
-        convolve = _convolution(_NHWC, window_strides=(2, 2), padding=((1, 1), (1, 1)))
-        return jnp.sum(convolve(x, w) ** 2)
-
-    return jax.grad(loss, (0, 1))(x, w)
-
-
-def _pool_gradient(x: Any) -> Any:
-    def pool(x: Any) -> Any:
-        return lax.reduce_window(x, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
-
-    return jax.grad(lambda x: jnp.sum(pool(x) ** 2))(x)
-
-
-def _scatter_add(x: Any, updates: Any) -> Any:
-    indices = (jnp.arange(updates.shape[0]) * 7919) % (x.shape[0] + 2)
-    return x.at[indices].add(updates, mode="drop")
-
-
-def _scatter_unique(x: Any, updates: Any) -> Any:
-    return x.at[jnp.arange(updates.shape[0]) * 2].multiply(updates, unique_indices=True)
-
-
-def _scatter_overlapping(x: Any, updates: Any) -> Any:
-    numbers = lax.ScatterDimensionNumbers((1,), (), (0,))
-    starts = ((jnp.arange(updates.shape[0]) * 5) % 11)[:, None]
-    return lax.scatter_add(x, starts, updates, numbers)
-
-
-def _update_slice(x: Any, update: Any) -> Any:
-    return lax.dynamic_update_slice(x, update * 2, (jnp.int32(3), jnp.int32(1), jnp.int32(0)))
-
-
-def _sorted_pairs(x: Any) -> Any:
-    return lax.sort((jnp.round(x * 2), jnp.arange(x.shape[0], dtype=jnp.int32)), num_keys=1, is_stable=True)
-
-
-CASES = (
-    Case("flat", lambda a, b: jnp.sin(a) * b, ((1001,), (1001,)), ("n elements, 1 a thread",)),
-    Case("flat_vectors", lambda a, b: a * b + 1, ((256, 257), (256, 257)), ("n elements, 4 a thread",)),
-    Case("two_axes", lambda a, b: a + b, ((33, 40), (40,)), ("Pointwise over 40 by 33 by 1",)),
-    Case("vector_rows", lambda a, b: a + b, ((300, 256), (256,)), ("4 neighbours",)),
-    Case("transpose", lambda a: jnp.transpose(a, (3, 1, 0, 2)), ((3, 4, 9, 5),), ("Pointwise over",)),
-    Case("short_rows", lambda a, b: a * b, ((50, 3), (3,)), ("n elements",)),
-    Case("rows_by_thread", lambda x: jnp.sum(x, -1), ((70, 9),), ("a thread an output",)),
-    Case("rows_by_simd", _max_and_sum, ((21, 100),), ("a SIMD group an output",)),
-    Case("rows_by_simd_nan", _max_and_sum, ((21, 100),), ("a SIMD group an output",), nan_at=340),
-    Case("rows_by_threadgroup", _max_and_sum, ((70, 1500),), ("256 threads an output",), rtol=1e-4),
-    Case(
-        "rows_nan",
-        lambda x: jnp.min(x, -1),
-        ((70, 1500),),
-        ("256 threads an output",),
-        nan_at=2999,
-        numpy=lambda x: np.min(x, -1),
-    ),
-    Case("rows_f16", lambda x: jnp.mean(x, -1), ((70, 1500),), ("256 threads",), dtype="float16", rtol=2e-3),
-    Case("rows_outer_loops", lambda x: jnp.sum(x, (0, 2)), ((20, 66, 300),), ("256 threads",), rtol=1e-4),
-    Case("rows_int64", lambda x: jnp.sum(x, -1), ((5, 700),), ("256 threads share each of 1",), dtype="int64"),
-    Case("rows_max_int64", lambda x: jnp.max(x, -1), ((5, 700),), ("256 threads share",), dtype="int64"),
-    Case("rows_int8", lambda x: (jnp.max(x, -1), jnp.min(x, -1)), ((5, 700),), ("SIMD group",), dtype="int8"),
-    Case("rows_int8_product", lambda x: jnp.prod(x, -1), ((5, 700),), ("SIMD group",), dtype="int8"),
-    Case("rows_bool", lambda x: (jnp.all(x, -1), jnp.any(x, -1)), ((5, 700),), ("SIMD group",), dtype="bool"),
-    Case("columns", lambda x: jnp.sum(x, 0), ((100, 2100),), ("8 threads share each of 32",)),
-    Case("columns_edge", _max_and_sum, ((100, 45),), ("SIMD group",)),
-    Case(
-        "columns_nan",
-        lambda x: jnp.max(x, 0),
-        ((100, 45),),
-        ("each of 32 columns",),
-        nan_at=4499,
-        numpy=lambda x: np.max(x, 0),
-    ),
-    Case("columns_few", lambda x: jnp.sum(x, (0, 1)), ((30, 41, 3),), ("64 threads share each of 4",)),
-    Case("columns_many", lambda x: jnp.sum(x, 1), ((200, 20, 170),), ("a thread an output",)),
-    Case("columns_outer", lambda x: jnp.sum(x, 1), ((3, 90, 40),), ("each of 32",)),
-    Case("two_stages_rows", jnp.sum, ((96, 1024),), ("256 threads an output", "a SIMD group an output"), rtol=1e-4),
-    Case("two_stages_columns", lambda x: jnp.sum(x, 0), ((4096, 20),), ("each of 32",), rtol=1e-4),
-    Case("arg_max_rows", lambda x: jnp.argmax(x, -1), ((6, 700),), ("256 threads share each of 1",)),
-    Case("arg_max_columns", lambda x: jnp.argmax(x, 0), ((100, 45),), ("8 threads share each of 32",)),
-    Case("arg_max_nan", lambda x: jnp.argmax(x, -1), ((6, 700),), ("256 threads share",), nan_at=1000),
-    Case("dot_tile", _dot, ((64, 64), (64, 64)), ("32 rows by 32 columns",)),
-    Case("dot_edges", _dot, ((45, 51), (51, 70)), ("32 rows by 32 columns",)),
-    Case("dot_large_tile", _dot, ((520, 24), (24, 530)), ("64 rows by 64 columns",)),
-    Case("dot_transposed", _transposed, ((51, 45), (70, 51)), ("32 rows by 32 columns",)),
-    Case("dot_small_tile", _dot, ((16, 33), (33, 17)), ("16 rows by 32 columns",)),
-    Case("dot_shares", _dot, ((40, 1030), (1030, 40)), ("4 of them sharing k", "Adds 4 shares"), rtol=1e-4),
-    Case("dot_f16", _dot, ((45, 51), (51, 70)), ("32 rows by 32 columns",), dtype="float16", rtol=2e-3),
-    Case("dot_bf16", _dot, ((45, 51), (51, 70)), ("32 rows by 32 columns",), dtype="bfloat16", rtol=2e-2),
-    Case("dot_epilogue", _epilogue, ((45, 51), (51, 70), (70,)), ("32 rows by 32 columns",), rtol=1e-4),
-    Case("dot_shares_epilogue", _epilogue, ((17, 600), (600, 20), (20,)), ("Adds 2 shares",), rtol=1e-4),
-    Case("dot_batch", _dot, ((3, 20, 33), (3, 33, 40)), ("32 rows by 32 columns",)),
-    Case("dot_int", _dot, ((20, 100), (100, 40)), ("8 threads share each of 32",), dtype="int32"),
-    Case("dot_int64", _dot, ((20, 9), (9, 40)), ("a thread an output",), dtype="int64"),
-    Case("matrix_vector", _dot, ((70, 500), (500,)), ("a SIMD group an output",)),
-    Case("vector_matrix", _dot, ((500,), (500, 70)), ("8 threads share each of 32",)),
-    Case("inner_product", _dot, ((3000,), (3000,)), ("256 threads an output",), rtol=1e-4),
-    Case("dot_short", _dot, ((40, 3), (3, 50)), ("a thread an output",)),
-    Case(
-        "convolution_nhwc",
-        _convolution(_NHWC, window_strides=(2, 2), padding=((1, 2), (2, 1))),
-        ((2, 11, 12, 5), (3, 3, 5, 20)),
-        ("rows by",),
-    ),
-    Case(
-        "convolution_nchw",
-        _convolution(_NCHW, window_strides=(1, 1), padding="SAME", rhs_dilation=(2, 1)),
-        ((2, 5, 11, 12), (20, 5, 3, 3)),
-        ("rows by",),
-    ),
-    Case(
-        "convolution_grouped",
-        _convolution(_NHWC, window_strides=(1, 1), padding="SAME", feature_group_count=6),
-        ((2, 7, 8, 6), (3, 3, 1, 12)),
-        ("a thread an output",),
-    ),
-    Case("convolution_gradients", _convolution_gradients, ((2, 9, 10, 18), (3, 3, 18, 20)), ("rows by",), rtol=1e-4),
-    Case("max_pool_gradient", _pool_gradient, ((2, 9, 10, 12),), ("Pointwise over",)),
-    Case("gather", lambda x: x[jnp.array([5, 1, 5, 30])], ((31, 9),), ("Pointwise over",)),
-    Case("scatter_add", _scatter_add, ((20, 40), (50, 40)), ("shares",)),
-    Case("scatter_add_scalars", _scatter_add, ((20,), (500,)), ("500 windows of 1 elements",)),
-    Case("scatter_unique", _scatter_unique, ((60, 9), (30, 9)), ("do not meet",)),
-    Case("scatter_overlapping", _scatter_overlapping, ((16,), (9, 6)), ("that cover it",)),
-    Case("update_slice", _update_slice, ((9, 8, 7), (4, 5, 7)), ("a thread each",)),
-    Case("sort_run", lambda x: jnp.sort(x, -1), ((5, 13),), ("Sorts runs of 16",)),
-    Case("sort_merge", lambda x: jnp.sort(x, 0), ((77, 3),), ("Merges runs", "in order")),
-    Case("sort_pairs", _sorted_pairs, ((301,),), ("Merges runs",)),
-)
-
-
-def _arguments(case: Case) -> list[Any]:
-    rng = np.random.default_rng(len(case.name))
-    made: list[Any] = []
-    for shape in case.shapes:
-        if case.dtype == "bool":
-            made.append(rng.random(shape) < 0.9)
-        elif case.dtype.startswith("int"):
-            made.append(rng.integers(-9, 10, shape).astype(case.dtype))
-        else:
-            made.append(np.asarray(rng.standard_normal(shape), np.float32).astype(jnp.dtype(case.dtype)))
-    if case.nan_at is not None:
-        made[0].flat[case.nan_at] = np.nan
-    return made
 
 
 def test_runs_on_the_strict_device() -> None:
@@ -214,26 +21,11 @@ def test_runs_on_the_strict_device() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_agrees_with_the_cpu(case: Case) -> None:
+def test_takes_its_path_and_agrees_with_the_cpu(case: Case) -> None:
     with jax.enable_x64(case.dtype == "int64"):
-        arguments = _arguments(case)
-        text = jax.jit(case.run).lower(*arguments).as_text()
-        program = compile_program(text.encode(), read_options(b""), TARGET)
-        comments = "\n".join(kernel.source.splitlines()[0] for kernel in program.kernels)
-        assert [s for s in case.says if s not in comments] == [], comments
-        assert all(len(kernel.params) <= MAX_BUFFERS and not kernel.on_host for kernel in program.kernels)
-
-        def on(platform: str) -> list[Any]:
-            with jax.default_device(jax.devices(platform)[0]):
-                return [np.asarray(x) for x in jax.tree.leaves(jax.jit(case.run)(*arguments))]
-
-        wanted = on("cpu") if case.numpy is None else [case.numpy(*arguments)]
-        for got, want in zip(on("metal"), wanted, strict=True):
-            assert got.dtype == want.dtype
-            if want.dtype.kind in "biu":
-                np.testing.assert_array_equal(got, want)
-                continue
-            scale = float(np.nanmax(np.abs(want.astype(np.float64)), initial=1.0))
-            np.testing.assert_allclose(
-                got.astype(np.float64), want.astype(np.float64), rtol=case.rtol, atol=case.rtol * scale
-            )
+        text = jax.jit(case.run).lower(*arguments(case)).as_text()
+    program = compile_program(text.encode(), read_options(b""), TARGET)
+    comments = "\n".join(kernel.source.splitlines()[0] for kernel in program.kernels)
+    assert [s for s in case.says if s not in comments] == [], comments
+    assert all(len(kernel.params) <= MAX_BUFFERS and not kernel.on_host for kernel in program.kernels)
+    compare(case)

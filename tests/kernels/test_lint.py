@@ -16,7 +16,8 @@ from mlir_lowering.errors import CompileError
 from mlir_lowering.options import CompileOptions
 from mlir_lowering.registry import OPS
 from mlir_lowering.targets import Target, parse_target
-from tests.kernels import gpu_cases, lint
+from pjrt_metal import doctor_schedules
+from tests.kernels import lint
 
 assert mlir_lowering.ops
 
@@ -44,7 +45,7 @@ def kernels_of(programs: dict[str, str], target: Target) -> dict[str, str]:
     return kernels
 
 
-def case_text(case: gpu_cases.Case) -> str:
+def case_text(case: doctor_schedules.Case) -> str:
     with jax.enable_x64(case.dtype == "int64"):
         arguments = [jax.ShapeDtypeStruct(shape, case.dtype) for shape in case.shapes]
         return str(jax.jit(case.run).lower(*arguments).as_text())
@@ -58,7 +59,7 @@ def kernels_for(text: str) -> dict[str, str]:
         for name, record in OPS.items()
         for number, sample in enumerate(record.samples)
     }
-    programs |= {case.name: case_text(case) for case in gpu_cases.CASES}
+    programs |= {case.name: case_text(case) for case in doctor_schedules.CASES}
     return kernels_of(programs, parse_target(text))
 
 
