@@ -12,7 +12,7 @@
 
 #include "csrc/metal/encoder.h"
 #include "tests/checks.h"
-#include "tests/metal/fake_metal.h"
+#include "tests/metal/fake/fake.h"
 
 namespace pjrt_metal::metal {
 namespace {

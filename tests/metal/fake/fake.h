@@ -1,4 +1,4 @@
-// What a test asks of the fake Metal (fake_metal.m) beside Metal's own interface.
+// What a test asks of the fake Metal beside Metal's own interface.
 #pragma once
 
 #ifdef __cplusplus
