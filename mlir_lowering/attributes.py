@@ -52,6 +52,10 @@ def _dictionary(attr: Any) -> dict[str, Any]:
     return {item.name: convert(item.attr) for item in items}
 
 
+def _alias(attr: Any) -> tuple[tuple[int, ...], int, tuple[int, ...]]:
+    return tuple(attr.output_tuple_indices), attr.operand_index, tuple(attr.operand_tuple_indices)
+
+
 _KINDS: dict[type, Callable[[Any], Any]] = {
     ir.ArrayAttr: lambda attr: tuple(convert(item) for item in attr),
     ir.BoolAttr: _value,
@@ -81,6 +85,7 @@ _STABLEHLO: dict[str, tuple[type, Callable[[Any], Any]]] = {
     "conv": (stablehlo.ConvDimensionNumbers, _dataclass(ConvDimensionNumbers)),
     "dot": (stablehlo.DotDimensionNumbers, _dataclass(DotDimensionNumbers)),
     "fft_type": (stablehlo.FftTypeAttr, _value),
+    "output_operand_alias": (stablehlo.OutputOperandAlias, _alias),
     "gather": (stablehlo.GatherDimensionNumbers, _dataclass(GatherDimensionNumbers)),
     "rng_algorithm": (stablehlo.RngAlgorithmAttr, _value),
     "rng_distribution": (stablehlo.RngDistributionAttr, _value),
