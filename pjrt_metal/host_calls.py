@@ -187,6 +187,8 @@ def _emit_python_callback(
 
     A program runs on one device: `partitioned` and `sharding` change nothing.
     """
+    from jax._src import core
+
     _connect()
 
     def checked(*values: Any) -> list[np.ndarray[Any, Any]]:
@@ -196,7 +198,7 @@ def _emit_python_callback(
     _callbacks[number] = checked
     # jaxlib keeps it as long as the executable, and JAX keeps such programs out of its compilation cache.
     ctx.module_context.add_host_callback(checked)
-    tokens = [jax.core.abstract_token] if token else []
+    tokens = [core.abstract_token] if token else []
     inner = dataclasses.replace(ctx, avals_in=[*tokens, *operand_avals], avals_out=[*tokens, *result_avals])
     lowering = jax.ffi.ffi_lowering(_CALLBACK_TARGET, has_side_effect=has_side_effect)
     results = list(lowering(inner, *([token] if token else []), *operands, id=np.uint64(number)))

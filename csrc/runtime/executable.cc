@@ -225,7 +225,7 @@ LoadedProgram::LoadedProgram(LogicalDevice* device, std::shared_ptr<const Progra
     constant_offsets_.push_back(total);
     total += (constant.size() + kAlignment - 1) / kAlignment * kAlignment;
   }
-  if (total > 0) {
+  if (!program_->constants.empty()) {  // even if all are empty: no address is null
     constants_ = device_->allocator().Allocate(total, "constants of " + program_->name);
     for (size_t i = 0; i < program_->constants.size(); ++i) {
       const auto& constant = program_->constants[i];
