@@ -21,7 +21,9 @@ from mlir_lowering.graph import (
 IGNORED = frozenset(
     {
         "algorithm",
+        "backend_config",
         "backend_config_format",
+        "mhlo.backend_config",  # a host call's: mlir_lowering/host_calls.py reads it
         "mhlo.frontend_attributes",
         "mhlo.sharding",
         "precision_config",
@@ -48,8 +50,9 @@ def _value(attr: Any) -> Any:
 
 
 def _dictionary(attr: Any) -> dict[str, Any]:
-    items = (attr[i] for i in range(len(attr)))
-    return {item.name: convert(item.attr) for item in items}
+    # By name: NamedAttribute.attr ends the process where Python has no class for a value (complex elements).
+    names = [attr[i].name for i in range(len(attr))]
+    return {name: convert(attr[name]) for name in names}
 
 
 def _alias(attr: Any) -> tuple[tuple[int, ...], int, tuple[int, ...]]:

@@ -64,10 +64,13 @@ def _blob(data: bytes) -> bytes:
 
 
 def _dictionary(attr: Any) -> bytes:
-    items = {attr[i].name.encode(): attr[i].attr for i in range(len(attr))}
-    parts = [struct.pack("<I", len(items))]
-    for name in sorted(items):  # handlers find them by their place in this order
-        parts += [_blob(name), _value(name.decode(), items[name])]
+    names = [attr[i].name for i in range(len(attr))]
+    parts = [struct.pack("<I", len(names))]
+    for name in sorted(names, key=str.encode):  # handlers find them by their place in this order
+        try:
+            parts += [_blob(name.encode()), _value(name, attr[name])]
+        except TypeError as error:  # elements for which MLIR's Python has no class
+            raise _NotInTheFfi(f"the attribute {name}: {error}") from None
     return b"".join(parts)
 
 
