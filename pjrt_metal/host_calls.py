@@ -191,8 +191,12 @@ def _emit_python_callback(
 
     _connect()
 
+    # A setting of the thread that compiles; the callback runs on one of the runtime's.
+    x64 = bool(jax.config.jax_enable_x64)
+
     def checked(*values: Any) -> list[np.ndarray[Any, Any]]:
-        return _checked_results(callback(*values), result_avals)
+        with jax.enable_x64(x64):
+            return _checked_results(callback(*values), result_avals)
 
     number = next(_numbers)
     _callbacks[number] = checked

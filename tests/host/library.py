@@ -12,9 +12,13 @@ from pathlib import Path
 import jax
 import pytest
 
+from mlir_lowering.dtypes import BY_NAME
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PLATFORMS = ("cpu", "metal")
+# numpy's element types that take at least a byte.
+WHOLE_BYTES = [row.numpy for row in BY_NAME.values() if row.bits >= 8 or row.kind == "pred"]
 
 # Target: symbols by stage.
 _TARGETS = {

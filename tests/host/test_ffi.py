@@ -14,6 +14,7 @@ import pytest
 
 from pjrt_metal.run_text import run_text
 from tests.host import library
+from tests.host.effects import forgotten_effects
 
 _BYTES = 2048
 
@@ -99,12 +100,7 @@ def test_dictionaries_in_dictionaries(version: int, config: str) -> None:
     assert "b: {a: {n: scalar S16 0100; }; z: string 'text'; }" in described
 
 
-@pytest.mark.parametrize(
-    "dtype",
-    [np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
-    + [np.float16, ml_dtypes.bfloat16, np.float32, np.float64, np.complex64, np.complex128]
-    + [ml_dtypes.float8_e5m2, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e4m3b11fnuz, ml_dtypes.float8_e5m2fnuz],
-)
+@pytest.mark.parametrize("dtype", library.WHOLE_BYTES)
 def test_operands_of_every_type(dtype: Any) -> None:
     with jax.enable_x64(True):
         array = np.arange(6).reshape(2, 3).astype(dtype)
@@ -263,7 +259,7 @@ def test_calls_without_effects_go_when_nobody_reads_them() -> None:
 
     with jax.default_device(jax.devices("metal")[0]):
         assert jax.jit(function(False))(1.0) == 1
-        with pytest.raises(jax.errors.JaxRuntimeError, match="ran"):
+        with forgotten_effects(), pytest.raises(jax.errors.JaxRuntimeError, match="ran"):
             jax.jit(function(True))(1.0).block_until_ready()
 
 
