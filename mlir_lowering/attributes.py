@@ -21,7 +21,9 @@ from mlir_lowering.graph import (
 IGNORED = frozenset(
     {
         "algorithm",
+        "backend_config",
         "backend_config_format",
+        "mhlo.backend_config",  # a host call's: mlir_lowering/host_calls.py reads it
         "mhlo.frontend_attributes",
         "mhlo.sharding",
         "precision_config",
@@ -48,8 +50,13 @@ def _value(attr: Any) -> Any:
 
 
 def _dictionary(attr: Any) -> dict[str, Any]:
-    items = (attr[i] for i in range(len(attr)))
-    return {item.name: convert(item.attr) for item in items}
+    # By name: NamedAttribute.attr ends the process where Python has no class for a value (complex elements).
+    names = [attr[i].name for i in range(len(attr))]
+    return {name: convert(attr[name]) for name in names}
+
+
+def _alias(attr: Any) -> tuple[tuple[int, ...], int, tuple[int, ...]]:
+    return tuple(attr.output_tuple_indices), attr.operand_index, tuple(attr.operand_tuple_indices)
 
 
 _KINDS: dict[type, Callable[[Any], Any]] = {
@@ -81,6 +88,7 @@ _STABLEHLO: dict[str, tuple[type, Callable[[Any], Any]]] = {
     "conv": (stablehlo.ConvDimensionNumbers, _dataclass(ConvDimensionNumbers)),
     "dot": (stablehlo.DotDimensionNumbers, _dataclass(DotDimensionNumbers)),
     "fft_type": (stablehlo.FftTypeAttr, _value),
+    "output_operand_alias": (stablehlo.OutputOperandAlias, _alias),
     "gather": (stablehlo.GatherDimensionNumbers, _dataclass(GatherDimensionNumbers)),
     "rng_algorithm": (stablehlo.RngAlgorithmAttr, _value),
     "rng_distribution": (stablehlo.RngDistributionAttr, _value),

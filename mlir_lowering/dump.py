@@ -89,4 +89,5 @@ def _steps(program: Program, steps: tuple[Step, ...], indent: str, lines: list[s
                 for number, branch in enumerate(step.branches):
                     _steps(program, branch, f"{indent}  {number}: ", lines)
             case HostCall():
-                lines.append(f"{indent}host call {step.target} {slots(step.operands)}")
+                arrays = tuple(array.slot for array in (*step.operands, *step.results))
+                lines.append(f"{indent}host call {step.target} {slots(arrays)}")

@@ -9,10 +9,11 @@ epilogue. What comes out are Groups, control-flow ops and views, in an order tha
 from __future__ import annotations
 
 import heapq
+import itertools
 from dataclasses import dataclass, field
 
 from mlir_lowering.arrays import is_splat
-from mlir_lowering.graph import Op, Region, Value, free_values
+from mlir_lowering.graph import Op, Region, Value, free_values, has_effects
 from mlir_lowering.kernel import Group
 from mlir_lowering.monoids import monoid_of
 from mlir_lowering.registry import OPS, OpDef
@@ -82,6 +83,9 @@ class _Fuser:
             for value in dict.fromkeys(reads):
                 self.users.setdefault(value, []).append(op)
         self.outputs = set(region.outputs)
+        effects = [op for op in region.ops if has_effects(op)]
+        self.effects = set(effects)
+        self.next_effect = dict(itertools.pairwise(effects))
         self.home: dict[Op, list[_Draft]] = {}  # the drafts that evaluate an op
         self.drafts: list[_Draft] = []
         self.chain: dict[Op, int] = {}  # arithmetic of an element if everything before is inlined
@@ -190,14 +194,15 @@ class _Fuser:
             draft = stack.pop()
             if draft is goal:
                 return True
-            for value in draft.outputs:
-                for user in self.users.get(value, ()):
-                    if self.position[user] > goal.last:
-                        continue
-                    for following in self.home.get(user, ()):
-                        if id(following) not in seen:
-                            seen.add(id(following))
-                            stack.append(following)
+            users = [user for value in draft.outputs for user in self.users.get(value, ())]
+            users += [self.next_effect[op] for op in draft.ops if op in self.next_effect]
+            for user in users:
+                if self.position[user] > goal.last:
+                    continue
+                for following in self.home.get(user, ()):
+                    if id(following) not in seen:
+                        seen.add(id(following))
+                        stack.append(following)
         return False
 
     # The decision for each op, last to first.
@@ -357,15 +362,20 @@ class _Fuser:
 
     def _ordered(self) -> list[Unit]:
         """Units in dependency order; among the ready ones, the program's order."""
-        self.drafts = [draft for draft in self.drafts if draft.outputs]
+        self.drafts = [draft for draft in self.drafts if draft.outputs or not self.effects.isdisjoint(draft.ops)]
         producer: dict[Value, int] = {}
         for number, draft in enumerate(self.drafts):
             for value in draft.outputs:
                 producer[value] = number
+        # An effect comes after the one before it in the program.
+        number_of = {op: number for number, draft in enumerate(self.drafts) for op in draft.ops if op in self.effects}
+        previous = {number_of[after]: number_of[op] for op, after in self.next_effect.items()}
         waiting: list[int] = []
         followers: list[list[int]] = [[] for _ in self.drafts]
         for number, draft in enumerate(self.drafts):
             before = {producer[v] for v in draft.inputs if v in producer} - {number}
+            if number in previous:
+                before.add(previous[number])
             waiting.append(len(before))
             for b in before:
                 followers[b].append(number)

@@ -137,6 +137,13 @@ class Graph(Region):
     num_partitions: int = 1
 
 
+def has_effects(op: Op) -> bool:
+    """Whether running `op` does more than compute its results: such ops stay, in the program's order."""
+    if op.attrs.get("has_side_effect", False):
+        return True
+    return any(has_effects(inner) for region in op.regions for inner in region.ops)
+
+
 def free_values(region: Region) -> list[Value]:
     """Values from outside that `region` (or a region inside it) reads, in order of first use."""
     inside: set[Value] = set()

@@ -18,9 +18,9 @@ from jaxlib.mlir import passmanager
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 
-from mlir_lowering import attributes
+from mlir_lowering import attributes, host_calls
 from mlir_lowering.constants import constant_array
-from mlir_lowering.dtypes import BY_NAME, U32
+from mlir_lowering.dtypes import BY_NAME, PRED, U32
 from mlir_lowering.errors import RESOURCE_EXHAUSTED, CompileError, unsupported
 from mlir_lowering.graph import ArgumentInfo, Graph, Op, Region, TensorType, Value
 from mlir_lowering.registry import OPS
@@ -37,6 +37,7 @@ MAX_CALLS = 200
 # Ops and custom calls that return their operands: they direct XLA's partitioner or its layouts.
 _IDENTITY = frozenset({"sdy.sharding_constraint", "stablehlo.optimization_barrier"})
 _IDENTITY_CALLS = frozenset({"Sharding", "LayoutConstraint", "annotate_device_placement"})
+_TOKEN = "!stablehlo.token"
 _SKIPPED = frozenset({"sdy.mesh"})
 
 
@@ -205,6 +206,10 @@ class _Importer:
         if known is not None:
             return known
         loc = str(SourceLine(op.location))
+        if str(type) == _TOKEN:
+            # Tokens order what has effects, which keeps its order anyway; jax passes them as empty arrays.
+            known = self.types[type] = TensorType((0,), PRED)
+            return known
         if not isinstance(type, ir.RankedTensorType):
             raise unsupported(f"values of type {type} (in {op.operation.name})", loc)
         dtype = BY_NAME.get(str(type.element_type))
@@ -316,15 +321,27 @@ class _Importer:
         return made.results
 
     def custom_call(self, op: Any, operands: list[Value], region: Region) -> list[Value]:
-        attrs = self.op_attributes(op.operation)
-        if attrs["call_target_name"] in _IDENTITY_CALLS:
+        operation = op.operation
+        attrs = self.op_attributes(operation)
+        target = attrs["call_target_name"]
+        if target in _IDENTITY_CALLS:
             return operands
-        types = [self.type(result.type, op) for result in op.operation.results]
-        signature = Op("stablehlo.custom_call", operands, types).signature()
-        raise unsupported(
-            f'the custom call "{attrs["call_target_name"]}": {signature}',
-            str(SourceLine(op.location)),
+        loc = SourceLine(op.location)
+        dictionary = host_calls.ffi_dictionary(operation, target, str(loc))
+        if attrs.get("called_computations"):
+            raise unsupported(f'the custom call "{target}" with computations', str(loc))
+        types = [self.type(result.type, op) for result in operation.results]
+        tokens = (
+            tuple(str(v.type) == _TOKEN for v in operation.operands),
+            tuple(str(v.type) == _TOKEN for v in operation.results),
         )
+        return host_calls.host_call(target, operands, types, tokens, attrs, dictionary, region, loc)
+
+    def token(self, op: Any, operands: list[Value], region: Region) -> list[Value]:
+        type = self.type(op.operation.results[0].type, op)
+        made = Op("stablehlo.constant", [], [type], {"value": np.zeros((0,), np.bool_)}, loc=SourceLine(op.location))
+        region.ops.append(made)
+        return made.results
 
     def constant(self, op: Any, operands: list[Value], region: Region) -> list[Value]:
         type = self.type(op.operation.results[0].type, op)
@@ -344,8 +361,10 @@ _Handler = Callable[[_Importer, Any, list[Value], Region], list[Value]]
 
 _SPECIAL: dict[str, _Handler] = {
     "func.call": lambda self, op, operands, region: self.call(op.callee.value, op, operands, region),
+    "stablehlo.after_all": _Importer.token,
     "stablehlo.composite": _Importer.composite,
     "stablehlo.constant": _Importer.constant,
+    "stablehlo.create_token": _Importer.token,
     "stablehlo.custom_call": _Importer.custom_call,
     "stablehlo.partition_id": _Importer.device_number,
     "stablehlo.replica_id": _Importer.device_number,

@@ -18,11 +18,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mlir_lowering.fusion import View
-from mlir_lowering.graph import Graph, Value
+from mlir_lowering.graph import Graph, Op, Value
 from mlir_lowering.kernel import KernelCall
 from mlir_lowering.program import (
     Case,
     Copy,
+    HostArray,
     HostCall,
     Kernel,
     Launch,
@@ -82,6 +83,12 @@ def call_inputs(call: KernelCall) -> Iterator[Value]:
 
 def call_outputs(call: KernelCall) -> Iterator[Value]:
     return (v for v, kind in _buffers(call) if kind is ParamKind.OUTPUT)
+
+
+def host_call_inputs(op: Op) -> list[Value]:
+    """A host call's operands; one whose memory a result must have is that result, into which it was copied."""
+    taken = {operand: op.results[result] for result, operand in op.attrs["aliases"]}
+    return [taken.get(number, value) for number, value in enumerate(op.operands)]
 
 
 def _buffers(call: KernelCall) -> Iterator[tuple[Value, ParamKind]]:
@@ -181,8 +188,10 @@ class _Planner:
                         branches.append(steps)
                     nodes.append(_PlannedCase(node.index, branches))
                 case HostCallNode():
+                    for result, operand in node.op.attrs["aliases"]:
+                        nodes.append(self.copy(node.op.operands[operand], node.op.results[result]))
                     at = self.tick(node)
-                    for value in node.op.operands:
+                    for value in host_call_inputs(node.op):
                         self.read(value, at)
                     for value in node.op.results:
                         self.write(value, at)
@@ -379,11 +388,17 @@ class _Planner:
                     steps.append(
                         HostCall(
                             op.attrs["call_target_name"],
-                            tuple(self.slot(v) for v in op.operands),
-                            tuple(self.slot(v) for v in op.results),
+                            self.host_arrays(host_call_inputs(op), op.attrs["operand_arrays"]),
+                            self.host_arrays(op.results, op.attrs["result_arrays"]),
+                            op.attrs["attributes"],
                         )
                     )
         return tuple(steps)
+
+    def host_arrays(
+        self, values: list[Value], arrays: tuple[tuple[int, tuple[int, ...]], ...]
+    ) -> tuple[HostArray, ...]:
+        return tuple(HostArray(self.slot(v), dtype, dims) for v, (dtype, dims) in zip(values, arrays, strict=True))
 
     def kernel_number(self, kernel: Kernel) -> int:
         number = self.kernel_numbers.setdefault(kernel.name, len(self.result.kernels))

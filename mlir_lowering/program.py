@@ -19,7 +19,13 @@ Format (all little-endian; csrc/runtime/program.cc reads it and verifies every b
       copy      u32 source, u32 destination                          (slots of equal size)
       while     u32 predicate slot, sequence condition, sequence body, i64 trip_count (-1: unknown)
       case      u32 index slot, vec<sequence> branches
-      hostcall  str target, vec<u32> operands, vec<u32> results, bytes attributes
+      hostcall  str target, vec<array> operands, vec<array> results, dictionary attributes
+    array       u32 slot, u8 dtype, vec<i64> dims                       (logical: in the layout that the call asked for)
+    dictionary  u32 count, then by ascending name: str name, u8 kind, then
+      array       (1) u8 dtype, bytes elements
+      dictionary  (2) dictionary
+      scalar      (3) u8 dtype, bytes element
+      string      (4) str
 """
 
 from __future__ import annotations
@@ -111,11 +117,18 @@ class Case:
 
 
 @dataclass(frozen=True)
+class HostArray:
+    slot: int
+    dtype: int
+    dims: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class HostCall:
     target: str
-    operands: tuple[int, ...]
-    results: tuple[int, ...]
-    attributes: bytes = b""
+    operands: tuple[HostArray, ...]
+    results: tuple[HostArray, ...]
+    attributes: bytes  # a dictionary, as above
 
 
 Step = Launch | Copy | While | Case | HostCall
@@ -192,9 +205,12 @@ class _Writer:
             case HostCall():
                 self.pack("B", 4)
                 self.text(step.target)
-                self.vector("I", step.operands)
-                self.vector("I", step.results)
-                self.blob(step.attributes)
+                for arrays in (step.operands, step.results):
+                    self.pack("I", len(arrays))
+                    for array in arrays:
+                        self.pack("IB", array.slot, array.dtype)
+                        self.vector("q", array.dims)
+                self.parts.append(step.attributes)
 
 
 def serialize(program: Program) -> bytes:

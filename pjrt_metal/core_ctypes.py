@@ -42,18 +42,22 @@ class _PrivateExtension(Structure):
         ("version", c_int),
         ("set_compiler", CFUNCTYPE(None, c_void_p)),
         ("log_phase", CFUNCTYPE(None, c_char_p, c_double, c_char_p)),
+        ("set_python_callback", CFUNCTYPE(None, c_void_p)),
+        ("register_ffi_handlers", CFUNCTYPE(c_char_p, c_char_p, POINTER(c_void_p))),
+        ("register_ffi_type", CFUNCTYPE(c_char_p, c_char_p, c_void_p, c_void_p)),
     )
 
 
 _EXTENSION_TYPE = 0x4D544C
-_EXTENSION_VERSION = 1
+_EXTENSION_VERSION = 2
 
 _extension: Any = None
 # What the library may call lives as long as the process: a thread can be inside when the compiler is taken away.
 _callbacks: list[Any] = []
 
 
-def _find_extension(path: str) -> Any:
+def find_extension(path: str) -> Any:
+    """Our own extension of the plugin library's function table."""
     get_api = ctypes.CDLL(path).GetPjrtApi
     get_api.restype = POINTER(_ApiStart)
     entry = get_api().contents.extension_start
@@ -111,7 +115,7 @@ def _text(address: int | None, size: int) -> bytes:
 def register_compiler(library_path: str, callable: Compiler) -> None:
     """Makes the plugin library compile with `callable`; see _core's."""
     global _extension
-    _extension = _find_extension(library_path)
+    _extension = find_extension(library_path)
     callback = _callback(callable)
     _callbacks.append(callback)
     _extension.set_compiler(ctypes.cast(callback, c_void_p))

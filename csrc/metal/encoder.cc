@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "csrc/metal/host_kernels.h"
+
 namespace pjrt_metal::metal {
 namespace {
 
@@ -99,6 +101,9 @@ Ref MetalEncoder::EndCommandBuffer() {
 
 void MetalEncoder::Dispatch(const Pipeline& abstract_pipeline, std::span<const Binding> buffers,
                             std::span<const std::byte> args, const Grid& grid) {
+  if (const auto* host = dynamic_cast<const HostPipeline*>(&abstract_pipeline)) {
+    return host->Dispatch(*this, buffers, args, grid);
+  }
   const auto& pipeline = static_cast<const MetalPipeline&>(abstract_pipeline);
   if (buffers.size() != pipeline.buffer_indices.size() || args.empty() != (pipeline.args_index < 0)) {
     throw Internal(pipeline.name + ": launched with " + std::to_string(buffers.size()) + " buffers and " +

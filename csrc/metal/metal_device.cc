@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <exception>
+#include <iterator>
 #include <map>
 #include <thread>
 
@@ -69,7 +70,7 @@ std::string SaveSource(const std::string& source) {
 class MetalDevice : public Device {
  public:
   // Throws what hinders the use of this device.
-  MetalDevice(Id device, const OsVersion& macos);
+  MetalDevice(Id device, const OsVersion& macos, const HostFactory& host);
   ~MetalDevice() override { queue_->Wait(); }
 
   const DeviceInfo& info() const override { return info_; }
@@ -88,11 +89,13 @@ class MetalDevice : public Device {
   DeviceInfo info_;
   const Language* language_;
   std::shared_ptr<CommandQueue> queue_;
+  HostKernels host_kernels_;
   std::mutex cache_mutex_;
   std::map<std::string, std::shared_ptr<const MetalPipeline>> cache_;  // by all that Build reads
 };
 
-MetalDevice::MetalDevice(Id device, const OsVersion& macos) : device_(Ref::Retain(device)) {
+MetalDevice::MetalDevice(Id device, const OsVersion& macos, const HostFactory& host)
+    : device_(Ref::Retain(device)), host_kernels_(host) {
   info_.kind = Text(Send<Message::kName>(device));
   const Family* family = std::find_if(std::begin(kFamilies), std::end(kFamilies),
                                       [&](const Family& f) { return Send<Message::kSupportsFamily>(device, f.value); });
@@ -207,11 +210,6 @@ std::shared_ptr<const MetalPipeline> MetalDevice::Build(const std::string& sourc
 }
 
 std::shared_ptr<const MetalPipeline> MetalDevice::CompileOne(const std::string& preamble, const KernelSource& kernel) {
-  if (kernel.on_host) {
-    throw Unimplemented(kernel.name +
-                        ": needs what Metal lacks (double precision) and would run on the host, which "
-                        "the Metal device does not do yet; use 32-bit types, or JAX_PLATFORMS=cpu");
-  }
   const std::string source = preamble + "\n" + kernel.source;
   std::string key = kernel.name + '\0';
   for (const ParamKind kind : kernel.params) key += static_cast<char>(kind);
@@ -227,11 +225,18 @@ std::shared_ptr<const MetalPipeline> MetalDevice::CompileOne(const std::string& 
 }
 
 std::vector<PipelineRef> MetalDevice::Compile(const std::string& preamble, std::span<const KernelSource> kernels) {
+  std::vector<KernelSource> on_host;
+  std::ranges::copy_if(kernels, std::back_inserter(on_host), &KernelSource::on_host);
+  std::vector<PipelineRef> hosted = host_kernels_.Compile(preamble, on_host);
   std::vector<PipelineRef> pipelines(kernels.size());
+  for (size_t i = 0, next = 0; i < kernels.size(); ++i) {
+    if (kernels[i].on_host) pipelines[i] = std::move(hosted[next++]);
+  }
   std::vector<std::exception_ptr> errors(kernels.size());
   std::atomic<size_t> next = 0;
   const auto work = [&] {
     for (size_t i = next++; i < kernels.size(); i = next++) {
+      if (pipelines[i] != nullptr) continue;
       try {
         pipelines[i] = CompileOne(preamble, kernels[i]);
       } catch (...) {
@@ -251,7 +256,7 @@ std::vector<PipelineRef> MetalDevice::Compile(const std::string& preamble, std::
 
 }  // namespace
 
-std::vector<std::unique_ptr<Device>> Discover(std::vector<std::string>* refused) {
+std::vector<std::unique_ptr<Device>> Discover(std::vector<std::string>* refused, const HostFactory& host) {
   std::vector<std::unique_ptr<Device>> devices;
   const auto refuse = [&](const std::string& why) {
     if (refused != nullptr) refused->push_back(why);
@@ -270,7 +275,7 @@ std::vector<std::unique_ptr<Device>> Discover(std::vector<std::string>* refused)
   for (uint64_t i = 0; i < count; ++i) {
     const Id device = Send<Message::kObjectAtIndex>(found.get(), i);
     try {
-      devices.push_back(std::make_unique<MetalDevice>(device, macos));
+      devices.push_back(std::make_unique<MetalDevice>(device, macos, host));
     } catch (const Error& error) {
       refuse(Text(Send<Message::kName>(device)) + ": " + error.what());
     }

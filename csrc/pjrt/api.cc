@@ -2,6 +2,7 @@
 #include "csrc/pjrt/entry.h"
 #include "csrc/pjrt/objects.h"
 #include "csrc/pjrt/private_extension.h"
+#include "csrc/runtime/ffi_registry.h"
 #include "csrc/runtime/log.h"
 
 namespace pjrt_metal {
@@ -28,12 +29,40 @@ void Log(const char* phase, double milliseconds, const char* detail) {
   }
 }
 
+// What `body` throws as text, for callers without PJRT's errors.
+template <class Body>
+const char* Complaint(Body&& body) {
+  static thread_local std::string text;
+  try {
+    body();
+    return nullptr;
+  } catch (const std::exception& error) {
+    text = error.what();
+    return text.c_str();
+  }
+}
+
+const char* RegisterHandlers(const char* target, void* const* stages) {
+  return Complaint([&] {
+    FfiHandlers handlers{};
+    for (size_t i = 0; i < handlers.size(); ++i) handlers[i] = reinterpret_cast<xla_ffi::Handler>(stages[i]);
+    RegisterFfiHandlers(target, "metal", handlers);
+  });
+}
+
+const char* RegisterType(const char* name, int64_t* id, void (*deleter)(void*)) {
+  return Complaint([&] { *id = RegisterFfiType(name, *id, deleter); });
+}
+
 PJRT_Extension_Base* Extensions() {
   static PrivateExtension extension = {
       {sizeof(PrivateExtension), static_cast<PJRT_Extension_Type>(kPrivateExtensionType), nullptr},
       kPrivateExtensionVersion,
       SetCompiler,
       Log,
+      SetPythonCallback,
+      RegisterHandlers,
+      RegisterType,
   };
   return LayoutsExtension(FfiExtension(MemoryDescriptionsExtension(&extension.base)));
 }

@@ -9,7 +9,7 @@ namespace {
 void RegisterType(PJRT_FFI_Type_Register_Args& args) {
   const std::string_view name = Text(args.type_name, args.type_name_size, "type_name");
   if (name.empty()) throw InvalidArgument("type_name is empty");
-  args.type_id = RegisterFfiType(name, args.type_id);
+  args.type_id = RegisterFfiType(name, args.type_id, args.type_info == nullptr ? nullptr : args.type_info->deleter);
 }
 
 void AddUserData(PJRT_FFI_UserData_Add_Args& args) {
@@ -25,7 +25,9 @@ void RegisterHandler(PJRT_FFI_Register_Handler_Args& args) {
   const std::string_view target = Text(args.target_name, args.target_name_size, "target_name");
   if (target.empty()) throw InvalidArgument("target_name is empty");
   if (args.handler == nullptr) throw InvalidArgument("handler is null");
-  RegisterFfiHandler(target, Text(args.platform_name, args.platform_name_size, "platform_name"), args.handler);
+  FfiHandlers handlers{};
+  handlers[xla_ffi::kExecute] = reinterpret_cast<xla_ffi::Handler>(args.handler);
+  RegisterFfiHandlers(target, Text(args.platform_name, args.platform_name_size, "platform_name"), handlers);
 }
 
 }  // namespace

@@ -1,11 +1,10 @@
 #include "csrc/runtime/compiler_hook.h"
 
-#include <dlfcn.h>
-
 #include <mutex>
 #include <vector>
 
 #include "csrc/runtime/error.h"
+#include "csrc/runtime/python.h"
 
 namespace pjrt_metal {
 namespace {
@@ -16,34 +15,6 @@ CompileCallback registered = nullptr;
 CompileCallback Registered() {
   const std::lock_guard lock(mutex);
   return registered;
-}
-
-// What the process's Python offers, if it has one; functions of the stable ABI only.
-struct Python {
-  int (*is_initialized)() = Find<int (*)()>("Py_IsInitialized");
-  int (*ensure)() = Find<int (*)()>("PyGILState_Ensure");
-  void (*release)(int) = Find<void (*)(int)>("PyGILState_Release");
-  int (*run)(const char*, void*) = Find<int (*)(const char*, void*)>("PyRun_SimpleStringFlags");
-
-  bool usable() const {
-    return is_initialized != nullptr && ensure != nullptr && release != nullptr && run != nullptr &&
-           is_initialized() != 0;
-  }
-
- private:
-  template <class Function>
-  static Function Find(const char* name) {
-    return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
-  }
-};
-
-// What goes wrong is printed by Python.
-void ImportCompiler() {
-  const Python python;
-  if (!python.usable()) return;
-  const int state = python.ensure();
-  python.run("import pjrt_metal.compiler_hook\npjrt_metal.compiler_hook.connect()", nullptr);
-  python.release(state);
 }
 
 struct Result {
@@ -66,7 +37,7 @@ std::vector<std::byte> CompileToProgram(std::span<const char> code, std::span<co
                                         std::span<const char> options, const std::string& target, bool trusted) {
   CompileCallback compile = Registered();
   if (compile == nullptr) {
-    ImportCompiler();
+    RunPython("import pjrt_metal.compiler_hook\npjrt_metal.compiler_hook.connect()");
     compile = Registered();
   }
   if (compile == nullptr) {

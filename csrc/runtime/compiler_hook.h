@@ -1,6 +1,6 @@
 // The compiler is Python (mlir_lowering). `pjrt_metal._core` registers it here through the private extension;
 // if none is registered when a program must be compiled and this process hosts a Python interpreter, the hook
-// imports pjrt_metal.compiler_hook (found with dlsym, so the library needs no libpython).
+// imports pjrt_metal.compiler_hook.
 #pragma once
 
 #include <cstddef>

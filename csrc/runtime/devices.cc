@@ -19,7 +19,7 @@ std::vector<std::unique_ptr<Device>> DiscoverDevices() {
     devices.push_back(software::CreateStrict(family));
     return devices;
   }
-  if (choice != "software") devices = metal::Discover();
+  if (choice != "software") devices = metal::Discover(nullptr, software::Create);
   if (devices.empty()) {
     if (choice == "gpu") {
       throw FailedPrecondition("PJRT_METAL_DEVICE=gpu, but this machine has no GPU that Metal can use");

@@ -181,26 +181,30 @@ class Execution {
         break;
       }
       case StepKind::kHostCall:
-        throw Unimplemented("host call of " + step.target);  // refused when the program was loaded
+        CallHost(step);
+        break;
     }
+  }
+
+  void CallHost(const Step& step) {
+    const HostCall& call = *loaded_.host_calls_[step.host_call];
+    std::vector<std::byte*> addresses;
+    addresses.reserve(step.slots.size());
+    for (const uint32_t slot : step.slots)
+      addresses.push_back(bindings_[slot].allocation->data() + bindings_[slot].offset);
+    if (!call.runs_programs()) {
+      encoder_->Host([&call, addresses = std::move(addresses)] { call.Run(addresses); });
+      return;
+    }
+    // Nothing after it may be committed yet: the programs that it runs would wait for that.
+    encoder_->Sync();
+    const Queue::Nested nested(loaded_.device_->queue());
+    call.Run(addresses);
   }
 
   Encoder* encoder_ = nullptr;
   std::vector<Binding> bindings_;  // one a slot
 };
-
-namespace {
-
-void RefuseHostCalls(const Sequence& sequence) {
-  for (const Step& step : sequence) {
-    if (step.kind == StepKind::kHostCall) {
-      throw Unimplemented("the program calls \"" + step.target + "\" on the host; this version cannot do that yet");
-    }
-    for (const Sequence& body : step.bodies) RefuseHostCalls(body);
-  }
-}
-
-}  // namespace
 
 LoadedProgram::LoadedProgram(LogicalDevice* device, std::shared_ptr<const Program> program)
     : device_(device), program_(std::move(program)) {
@@ -209,7 +213,7 @@ LoadedProgram::LoadedProgram(LogicalDevice* device, std::shared_ptr<const Progra
     throw InvalidArgument("program " + program_->name + " was compiled for \"" + program_->target +
                           "\"; this device is \"" + hardware.info().target + "\": compile it for this device");
   }
-  RefuseHostCalls(program_->body);
+  LoadHostCalls(program_->body);
   const auto start = std::chrono::steady_clock::now();
   if (!program_->kernels.empty()) pipelines_ = hardware.Compile(program_->preamble, program_->kernels);
   if (LogEnabled()) {
@@ -221,7 +225,7 @@ LoadedProgram::LoadedProgram(LogicalDevice* device, std::shared_ptr<const Progra
     constant_offsets_.push_back(total);
     total += (constant.size() + kAlignment - 1) / kAlignment * kAlignment;
   }
-  if (total > 0) {
+  if (!program_->constants.empty()) {  // even if all are empty: no address is null
     constants_ = device_->allocator().Allocate(total, "constants of " + program_->name);
     for (size_t i = 0; i < program_->constants.size(); ++i) {
       const auto& constant = program_->constants[i];
@@ -235,6 +239,14 @@ LoadedProgram::LoadedProgram(LogicalDevice* device, std::shared_ptr<const Progra
   // Even if only for arrays without elements: a kernel's argument is never null.
   uses_arena_ = std::ranges::any_of(program_->slots, [](const Slot& slot) { return slot.kind == SlotKind::kArena; });
   small_ = IsSmall(*program_, hardware.runs_on_caller());
+}
+
+void LoadedProgram::LoadHostCalls(const Sequence& sequence) {
+  for (const Step& step : sequence) {
+    // In the order in which they were numbered.
+    if (step.kind == StepKind::kHostCall) host_calls_.push_back(NewHostCall(step, device_->id()));
+    for (const Sequence& body : step.bodies) LoadHostCalls(body);
+  }
 }
 
 MemorySpace* LoadedProgram::MemoryFor(const TensorInfo& tensor) const {

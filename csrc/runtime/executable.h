@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "csrc/runtime/client.h"
+#include "csrc/runtime/host_call.h"
 #include "csrc/runtime/program.h"
 
 namespace pjrt_metal {
@@ -31,6 +32,7 @@ class LoadedProgram : public std::enable_shared_from_this<LoadedProgram> {
  private:
   friend class Execution;
 
+  void LoadHostCalls(const Sequence& sequence);
   void CheckArguments(std::span<Buffer* const> arguments) const;
   bool Donates(size_t parameter, std::span<const int64_t> non_donatable) const;
   MemorySpace* MemoryFor(const TensorInfo& tensor) const;
@@ -38,6 +40,7 @@ class LoadedProgram : public std::enable_shared_from_this<LoadedProgram> {
   LogicalDevice* device_;
   std::shared_ptr<const Program> program_;
   std::vector<PipelineRef> pipelines_;  // one a kernel
+  std::vector<std::unique_ptr<HostCall>> host_calls_;
   AllocationRef constants_;
   std::vector<size_t> constant_offsets_;
   std::vector<MemorySpace*> output_memories_;

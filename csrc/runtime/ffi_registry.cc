@@ -13,8 +13,9 @@ namespace {
 
 struct Registry {
   std::mutex mutex;
-  std::map<std::pair<std::string, std::string>, void*> handlers;  // by target and platform
+  std::map<std::pair<std::string, std::string>, FfiHandlers> handlers;  // by target and platform
   std::map<std::string, int64_t, std::less<>> types;
+  std::map<int64_t, FfiDeleter> deleters;
 };
 
 Registry& TheRegistry() {
@@ -31,24 +32,27 @@ std::pair<std::string, std::string> Key(std::string_view target, std::string_vie
 
 }  // namespace
 
-void RegisterFfiHandler(std::string_view target, std::string_view platform, void* handler) {
+void RegisterFfiHandlers(std::string_view target, std::string_view platform, const FfiHandlers& handlers) {
+  if (handlers[xla_ffi::kExecute] == nullptr) {
+    throw InvalidArgument("FFI target '" + std::string(target) + "' has no handler for its execution");
+  }
   Registry& registry = TheRegistry();
   const std::lock_guard lock(registry.mutex);
-  const auto [entry, added] = registry.handlers.emplace(Key(target, platform), handler);
-  if (!added && entry->second != handler) {
+  const auto [entry, added] = registry.handlers.emplace(Key(target, platform), handlers);
+  if (!added && entry->second != handlers) {
     throw Error(Code::kAlreadyExists, "FFI target '" + std::string(target) +
                                           "' already has another handler on platform '" + std::string(platform) + "'");
   }
 }
 
-void* FindFfiHandler(std::string_view target, std::string_view platform) {
+FfiHandlers FindFfiHandlers(std::string_view target, std::string_view platform) {
   Registry& registry = TheRegistry();
   const std::lock_guard lock(registry.mutex);
   const auto entry = registry.handlers.find(Key(target, platform));
-  return entry == registry.handlers.end() ? nullptr : entry->second;
+  return entry == registry.handlers.end() ? FfiHandlers{} : entry->second;
 }
 
-int64_t RegisterFfiType(std::string_view name, int64_t id) {
+int64_t RegisterFfiType(std::string_view name, int64_t id, FfiDeleter deleter) {
   Registry& registry = TheRegistry();
   const std::lock_guard lock(registry.mutex);
   const auto entry = registry.types.find(name);
@@ -64,7 +68,15 @@ int64_t RegisterFfiType(std::string_view name, int64_t id) {
     ++id;
   }
   registry.types.emplace(name, id);
+  if (deleter != nullptr) registry.deleters.emplace(id, deleter);
   return id;
+}
+
+FfiDeleter FindFfiDeleter(int64_t type) {
+  Registry& registry = TheRegistry();
+  const std::lock_guard lock(registry.mutex);
+  const auto entry = registry.deleters.find(type);
+  return entry == registry.deleters.end() ? nullptr : entry->second;
 }
 
 }  // namespace pjrt_metal

@@ -1,22 +1,32 @@
-// XLA FFI handlers and types that the process registered through the PJRT FFI extension.
-// Process-wide, as the extension is: registration has no client.
+// XLA FFI handlers and types that the process registered through the PJRT FFI extension or our own.
+// Process-wide, as the extensions are: registration has no client.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
+#include "csrc/runtime/xla_ffi.h"
+
 namespace pjrt_metal {
 
-// `handler` is an XLA_FFI_Handler*. Throws AlreadyExists if the target has another handler on that
-// platform.
-void RegisterFfiHandler(std::string_view target, std::string_view platform, void* handler);
+// One handler a stage; only the last is required.
+using FfiHandlers = std::array<xla_ffi::Handler, xla_ffi::kStages>;
+using FfiDeleter = void (*)(void* object);
 
-// The handler of a custom call target on a platform ("metal", in any case of letters), or nullptr.
-void* FindFfiHandler(std::string_view target, std::string_view platform);
+// Throws AlreadyExists if the target has another handler on that platform, InvalidArgument without one to execute.
+void RegisterFfiHandlers(std::string_view target, std::string_view platform, const FfiHandlers& handlers);
+
+// The handlers of a custom call target on a platform ("metal", in any case of letters); none of them is set if it has
+// none.
+FfiHandlers FindFfiHandlers(std::string_view target, std::string_view platform);
 
 // The id of a type by name. `id` 0 asks for the one it has, or a new one; throws AlreadyExists if
-// the type has another id.
-int64_t RegisterFfiType(std::string_view name, int64_t id);
+// the type has another id. `deleter`, if any, ends objects of the type that the runtime owns.
+int64_t RegisterFfiType(std::string_view name, int64_t id, FfiDeleter deleter = nullptr);
+
+// nullptr if the type is unknown or has none.
+FfiDeleter FindFfiDeleter(int64_t type);
 
 }  // namespace pjrt_metal

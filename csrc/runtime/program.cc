@@ -4,6 +4,8 @@
 #include <cstring>
 #include <set>
 
+#include "csrc/runtime/reader.h"
+
 namespace pjrt_metal {
 namespace {
 
@@ -43,63 +45,6 @@ uint32_t Crc32(std::span<const std::byte> bytes) {
   }
   return ~crc;
 }
-
-class Reader {
- public:
-  explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
-
-  [[noreturn]] void Fail(const std::string& what) const {
-    throw InvalidArgument("not a valid Program: " + what + " (at byte " + std::to_string(at_) + ")");
-  }
-
-  template <class T>
-  T Number() {
-    T value;
-    std::memcpy(&value, Take(sizeof(T)).data(), sizeof(T));
-    return value;
-  }
-
-  std::span<const std::byte> Blob() {
-    const auto size = Number<uint64_t>();
-    if (size > bytes_.size() - at_) Fail("a length of " + std::to_string(size) + " exceeds what is left");
-    return Take(static_cast<size_t>(size));
-  }
-
-  std::string String() {
-    const auto blob = Blob();
-    return {reinterpret_cast<const char*>(blob.data()), blob.size()};
-  }
-
-  // A count of elements that take at least `least` bytes each, so that no count can make us allocate wildly.
-  uint32_t Count(size_t least) {
-    const auto count = Number<uint32_t>();
-    if (count > (bytes_.size() - at_) / least) Fail("a count of " + std::to_string(count) + " exceeds what is left");
-    return count;
-  }
-
-  template <class T>
-  std::vector<T> Numbers() {
-    std::vector<T> values(Count(sizeof(T)));
-    if (!values.empty()) {
-      const auto from = Take(values.size() * sizeof(T));
-      std::memcpy(values.data(), from.data(), from.size());
-    }
-    return values;
-  }
-
-  bool done() const { return at_ == bytes_.size(); }
-
- private:
-  std::span<const std::byte> Take(size_t size) {
-    if (size > bytes_.size() - at_) Fail("it ends in the middle");
-    const auto taken = bytes_.subspan(at_, size);
-    at_ += size;
-    return taken;
-  }
-
-  std::span<const std::byte> bytes_;
-  size_t at_ = 0;
-};
 
 class Parser {
  public:
@@ -288,20 +233,29 @@ class Parser {
       }
       case StepKind::kHostCall: {
         step.target = in_.String();
-        step.slots = in_.Numbers<uint32_t>();
+        step.host_call = program_->host_calls++;
+        ReadHostArrays(step);
         step.operands = static_cast<uint32_t>(step.slots.size());
-        const auto results = in_.Numbers<uint32_t>();
-        step.slots.insert(step.slots.end(), results.begin(), results.end());
-        for (size_t i = 0; i < step.slots.size(); ++i) {
-          if (step.slots[i] >= program_->slots.size()) in_.Fail("a host call names a slot that is not there");
-          if (i >= step.operands) CheckWritable(step.slots[i]);
-        }
-        const auto blob = in_.Blob();
-        step.attributes.assign(blob.begin(), blob.end());
+        ReadHostArrays(step);
+        for (size_t i = step.operands; i < step.slots.size(); ++i) CheckWritable(step.slots[i]);
+        step.attributes = std::make_shared<const FfiAttributes>(in_);
         break;
       }
     }
     return step;
+  }
+
+  void ReadHostArrays(Step& step) {
+    for (uint32_t left = in_.Count(9); left > 0; --left) {
+      const uint32_t slot = SlotNumber();
+      const auto dtype = in_.Number<uint8_t>();
+      if (!IsKnown(dtype)) in_.Fail("a host call's array has unknown element type " + std::to_string(dtype));
+      HostArray array{static_cast<DType>(dtype), in_.Numbers<int64_t>()};
+      const size_t bytes = array.dtype == DType::kToken ? 0 : DenseBytes(array.dtype, array.dims);
+      if (bytes != program_->slots[slot].bytes) in_.Fail("a host call's array does not fit its slot");
+      step.slots.push_back(slot);
+      step.arrays.push_back(std::move(array));
+    }
   }
 
   void ReadLaunch(Step& step) {

@@ -13,6 +13,7 @@
 
 #include "csrc/runtime/device.h"
 #include "csrc/runtime/dtype.h"
+#include "csrc/runtime/ffi_attributes.h"
 
 namespace pjrt_metal {
 
@@ -36,6 +37,12 @@ struct Slot {
   uint64_t bytes;
 };
 
+// What a host call is given in a slot: a dense array (in the layout that the call wants), or a token.
+struct HostArray {
+  DType dtype;
+  std::vector<int64_t> dims;
+};
+
 struct Step;
 using Sequence = std::vector<Step>;
 
@@ -52,9 +59,11 @@ struct Step {
   // chosen by an i32 slot (out of range: the last) or a one-byte pred slot (true: branch 0).
   std::vector<Sequence> bodies;
   int64_t trip_count = -1;  // kWhile: known number of iterations, or -1
-  // kHostCall: an XLA FFI handler by name; slots are operands then results; attributes are serialized
+  // kHostCall: an XLA FFI handler by name; slots are operands then results, and what is in them
   std::string target;
-  std::vector<std::byte> attributes;
+  uint32_t host_call = 0;  // its number among the Program's
+  std::vector<HostArray> arrays;
+  std::shared_ptr<const FfiAttributes> attributes;
   uint32_t operands = 0;  // how many of `slots` are operands
 };
 
@@ -74,6 +83,7 @@ struct Program {
   std::vector<Slot> slots;
   uint64_t arena_bytes = 0;
   Sequence body;
+  uint32_t host_calls = 0;
   CostAnalysis cost;
   uint32_t num_replicas = 1, num_partitions = 1;
   std::string text;  // the optimized program, for people

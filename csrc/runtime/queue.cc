@@ -1,5 +1,7 @@
 #include "csrc/runtime/queue.h"
 
+#include <utility>
+
 namespace pjrt_metal {
 
 Queue::Queue() = default;
@@ -14,7 +16,11 @@ Queue::~Queue() {
 }
 
 void Queue::Submit(std::function<void()> task) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  if (nested_ == std::this_thread::get_id()) {
+    lock.unlock();
+    return task();
+  }
   tasks_.push_back(std::move(task));
   // Started late, so that a process that only ever runs small programs has no thread to fork around.
   if (!thread_.joinable()) thread_ = std::thread([this] { Loop(); });
@@ -38,6 +44,16 @@ void Queue::EndInline() {
 void Queue::Drain() {
   std::unique_lock lock(mutex_);
   idle_.wait(lock, [this] { return tasks_.empty() && !running_; });
+}
+
+Queue::Nested::Nested(Queue& queue) : queue_(queue) {
+  const std::lock_guard lock(queue_.mutex_);
+  before_ = std::exchange(queue_.nested_, std::this_thread::get_id());
+}
+
+Queue::Nested::~Nested() {
+  const std::lock_guard lock(queue_.mutex_);
+  queue_.nested_ = before_;
 }
 
 void Queue::Loop() {

@@ -26,6 +26,20 @@ class Queue {
   }
   void Drain();  // returns when everything submitted before has run
 
+  // While one lives, what its thread submits runs at once: a task that calls the host's code, which may itself submit
+  // tasks and wait for them, would otherwise wait for itself.
+  class Nested {
+   public:
+    explicit Nested(Queue& queue);
+    ~Nested();
+    Nested(const Nested&) = delete;
+    Nested& operator=(const Nested&) = delete;
+
+   private:
+    Queue& queue_;
+    std::thread::id before_;
+  };
+
  private:
   bool BeginInline();
   void EndInline();
@@ -35,6 +49,7 @@ class Queue {
   std::condition_variable wake_, idle_;
   std::deque<std::function<void()>> tasks_;
   bool running_ = false, stop_ = false;
+  std::thread::id nested_;  // whose tasks run at once
   std::thread thread_;
 };
 

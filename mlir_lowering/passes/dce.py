@@ -1,13 +1,12 @@
-"""Dead code: ops whose results nobody reads are dropped, in every region."""
+"""Dead code: ops whose results nobody reads and that have no effects are dropped, in every region."""
 
 from __future__ import annotations
 
-from mlir_lowering.graph import Graph, Op, Region, Value, free_values
+from mlir_lowering.graph import Graph, Op, Region, Value, free_values, has_effects
 from mlir_lowering.targets import Target
 
 
 def run(graph: Graph, target: Target) -> None:
-    """No op of a Graph has effects other than its results."""
     _region(graph)
 
 
@@ -15,7 +14,7 @@ def _region(region: Region) -> None:
     live: set[Value] = set(region.outputs)
     kept: list[Op] = []
     for op in reversed(region.ops):
-        if not any(v in live for v in op.results):
+        if not any(v in live for v in op.results) and not has_effects(op):
             continue
         live.update(op.operands)
         for inner in op.regions:

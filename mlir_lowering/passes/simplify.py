@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mlir_lowering.graph import Graph, Op, Region, TensorType, Value
+from mlir_lowering.graph import Graph, Op, Region, TensorType, Value, has_effects
 from mlir_lowering.monoids import identity, monoid_of
 from mlir_lowering.passes.fold import constant_of, fold_op, splat_of
 from mlir_lowering.targets import Target
@@ -79,7 +79,7 @@ class _Simplifier:
 
 def _without_elements(op: Op) -> list[Op]:
     """What takes the place of an op that has nothing to compute, or nothing to compute from: one op a result."""
-    if op.name in ("stablehlo.constant", "stablehlo.while", "stablehlo.case", "stablehlo.if"):
+    if op.name in ("stablehlo.constant", "stablehlo.while", "stablehlo.case", "stablehlo.if") or has_effects(op):
         return []
     if all(v.type.size == 0 for v in op.results):
         return [
