@@ -40,7 +40,7 @@ def test_facts_are_one_wellformed_table(program: Path) -> None:
     facts = json.loads(run([str(program), "facts"]).stdout)
     selectors = [(receiver, selector) for receiver, selector, _, _ in facts["messages"]]
     assert len(selectors) == len(set(selectors))
-    one_type = re.compile(r"r?\^?v|r\*|\^?@\??|[BqQ:]|\{\w+=[qQ]+\}")
+    one_type = re.compile(r"r?\^?v|r\*|\^?@\??|[BdqQ:]|\{\w+=[qQ]+\}")
     for _, selector, types, macos in facts["messages"]:
         parts = one_type.findall(types)
         assert "".join(parts) == types
