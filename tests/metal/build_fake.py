@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,7 +22,7 @@ COMPILERS = {".m": ["gcc", "-std=gnu11"], ".cc": ["g++", "-std=c++20"]}
 
 
 def run(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, **options)  # type: ignore[call-overload,no-any-return]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)  # type: ignore[call-overload,no-any-return]
 
 
 def require_objective_c() -> None:
@@ -42,21 +43,68 @@ def _compile(source: Path, folder: Path) -> Path:
     return output
 
 
-@functools.cache
-def library() -> Path:
-    """The fake as a shared library, built now unless a process of this user has built these very sources."""
-    require_objective_c()
-    inputs = [*sorted(FAKE.iterdir()), Path(__file__)]
-    key = hashlib.blake2b(b"\0".join(path.read_bytes() for path in inputs), digest_size=12).hexdigest()
+def _built(name: str, inputs: list[Path], build: Callable[[Path], object]) -> Path:
+    """The folder that `build` fills, unless a process of this user has filled it from these very inputs."""
+    key = hashlib.blake2b(
+        b"\0".join(path.read_bytes() for path in [*inputs, Path(__file__)]), digest_size=12
+    ).hexdigest()
     folder = ROOT / "build/fake_metal"
     folder.mkdir(parents=True, exist_ok=True)
-    result = folder / key / "libfake_metal.so"
+    result = folder / f"{name}-{key}"
     if not result.exists():
-        with tempfile.TemporaryDirectory(dir=folder) as scratch, ThreadPoolExecutor(os.cpu_count()) as pool:
-            objects = list(pool.map(lambda source: _compile(source, Path(scratch)), sources()))
-            output = Path(scratch) / result.name
-            linked = run(["g++", "-shared", *map(str, objects), "-o", str(output), "-lobjc", "-lpthread"])
-            assert linked.returncode == 0, linked.stderr
-            result.parent.mkdir(exist_ok=True)
-            output.rename(result)  # atomically: another process may be at the same
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            build(Path(scratch))
+            try:
+                Path(scratch).rename(result)  # atomically: another process may be at the same
+            except OSError:
+                assert result.exists()
+            Path(scratch).mkdir(exist_ok=True)
     return result
+
+
+def _compile_all(sources: list[Path], folder: Path) -> list[Path]:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(lambda source: _compile(source, folder), sources))
+
+
+@functools.cache
+def library() -> Path:
+    """The fake as a shared library."""
+    require_objective_c()
+
+    def build(folder: Path) -> None:
+        objects = _compile_all(sources(), folder)
+        output = folder / "libfake_metal.so"
+        linked = run(["g++", "-shared", *map(str, objects), "-o", str(output), "-lobjc", "-lpthread"])
+        assert linked.returncode == 0, linked.stderr
+
+    return _built("fake", sorted(FAKE.iterdir()), build) / "libfake_metal.so"
+
+
+# csrc/metal and what it uses of csrc/runtime.
+DEVICE_SOURCES = [
+    *sorted((ROOT / "csrc/metal").glob("*.cc")),
+    *(ROOT / "csrc/runtime" / name for name in ("environment.cc", "log.cc", "queue.cc")),
+]
+
+
+@functools.cache
+def device_objects() -> list[Path]:
+    headers = sorted(path for folder in ("metal", "runtime") for path in (ROOT / "csrc" / folder).glob("*.h"))
+    folder = _built("device", [*DEVICE_SOURCES, *headers], lambda folder: _compile_all(DEVICE_SOURCES, folder))
+    return sorted(folder.glob("*.o"))
+
+
+def program(test: Path, folder: Path, changed: dict[str, str] | None = None) -> Path:
+    """A test program that drives the Metal device, linked with the fake; `changed` are other texts for its sources."""
+    fake = library()
+    other = changed or {}
+    objects = [path for path in device_objects() if f"{path.stem}.cc" not in other]
+    for name, text in other.items():
+        (folder / name).write_text(text)
+    objects += _compile_all([*(folder / name for name in other), test], folder)
+    binary = folder / test.stem
+    libraries = [str(fake), f"-Wl,-rpath,{fake.parent}", "-lobjc", "-lpthread", "-ldl"]
+    built = run(["g++", *map(str, objects), "-o", str(binary), *libraries])
+    assert built.returncode == 0, built.stderr
+    return binary

@@ -11,9 +11,15 @@ void FakeClear(void);
 // Objects that are not released.
 long FakeLive(void);
 // Makes one thing fail until the next call: "allocate", "pipeline", "run", "family", "width",
-// "reorder" (completions swapped in pairs) or "".
+// "reorder" (completions swapped in pairs), "fault" (of a command buffer's last encoder),
+// "removed" (the device), "commandBuffer", "encoder" (nil instead of one) or "".
 void FakeFail(const char* what);
 void FakeMacos(int major);
+// The GPU starts no command buffer while it is paused.
+void FakePause(int paused);
+// So far.
+long FakeCommitted(void);
+long FakeBarriers(void);
 
 #ifdef __cplusplus
 }

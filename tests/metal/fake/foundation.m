@@ -120,6 +120,13 @@ NSString *MakeString(const char *text) { return [[NSString alloc] initWithBytes:
 - (int64_t)code {
   return code;
 }
+- (id)userInfo {
+  return details;
+}
+- (void)dealloc {
+  [details release];
+  [super dealloc];
+}
 @end
 id MakeError(const char *domain, int64_t code, const char *text) {
   NSError *error = [NSError alloc];

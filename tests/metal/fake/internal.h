@@ -32,6 +32,7 @@ typedef struct Block {
 #pragma GCC visibility push(default)
 extern void *_NSConcreteStackBlock[32];
 id MTLCopyAllDevices(void);
+extern id MTLCommandBufferEncoderInfoErrorKey;
 #pragma GCC visibility pop
 
 // Guards everything that the threads of a process and the GPU's share.
@@ -89,15 +90,24 @@ NSString *MakeString(const char *text);
   char *text;
   const char *domain;
   int64_t code;
+  id details;  // owned, or nil
 }
 - (id)localizedDescription;
 - (id)domain;
 - (int64_t)code;
+- (id)userInfo;
 @end
 // Autoreleased.
 id MakeError(const char *domain, int64_t code, const char *text);
 
 @interface NSProcessInfo : NSObject
+@end
+
+// Of one key.
+@interface NSDictionary : NSObject {
+ @public
+  id key, object;
+}
 @end
 
 @interface NSArray : NSObject {
@@ -145,21 +155,26 @@ typedef struct {
   uint64_t offsets[3];
   float scale;
   uint64_t count;
+  int epoch;  // commands of one may overlap
 } Command;
 
 @class MTLCommandBuffer;
 @interface MTLCommandEncoder : NSObject {
  @public
   MTLCommandBuffer *owner;
-  bool ended;
+  bool ended, concurrent;
+  NSString *label;
+  MTLCommandEncoder *next;
 }
 @end
 @interface MTLCommandBuffer : NSObject {
  @public
   MTLCommandEncoder *open;
-  Command commands[16];
-  int count;
+  Command *commands;
+  int count, epoch;
   uint64_t status;
+  double gpu_start, gpu_end;
+  MTLCommandEncoder *encoders;  // all, the last first
   Block *handler;
   id error;
   MTLCommandBuffer *next;
@@ -176,8 +191,23 @@ typedef struct {
 @end
 
 @interface MTLCommandQueue : NSObject
-- (id)commandBuffer;
 @end
+@interface MTLCommandBufferDescriptor : NSObject {
+ @public
+  uint64_t options;
+}
+@end
+
+// --- What commands access (hazards.m; on the GPU's thread) ---
+
+// The accesses that follow are of commands that may overlap; those before have completed.
+void HazardsClear(void);
+void HazardsAccess(const char *begin, uint64_t bytes, bool writes, const Command *command);
+
+// --- What the GPU tells of a fault (faults.m) ---
+
+// Autoreleased: the last encoder faulted, those before it completed.
+id MakeFault(MTLCommandBuffer *buffer);
 
 // --- Metal: the device (device.m) ---
 
