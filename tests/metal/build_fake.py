@@ -89,10 +89,16 @@ DEVICE_SOURCES = [
 
 
 @functools.cache
-def device_objects() -> list[Path]:
-    headers = sorted(path for folder in ("metal", "runtime") for path in (ROOT / "csrc" / folder).glob("*.h"))
-    folder = _built("device", [*DEVICE_SOURCES, *headers], lambda folder: _compile_all(DEVICE_SOURCES, folder))
+def _objects(name: str, *inputs: Path) -> list[Path]:
+    folders = [ROOT / "csrc/metal", ROOT / "csrc/runtime", ROOT / "tests", ROOT / "tests/metal", FAKE]
+    headers = [path for folder in folders for path in sorted(folder.glob("*.h"))]
+    folder = _built(name, [*inputs, *headers], lambda folder: _compile_all(list(inputs), folder))
     return sorted(folder.glob("*.o"))
+
+
+def device_objects() -> list[Path]:
+    """The Metal device, compiled."""
+    return _objects("device", *DEVICE_SOURCES)
 
 
 def program(test: Path, folder: Path, changed: dict[str, str] | None = None) -> Path:
@@ -102,7 +108,7 @@ def program(test: Path, folder: Path, changed: dict[str, str] | None = None) -> 
     objects = [path for path in device_objects() if f"{path.stem}.cc" not in other]
     for name, text in other.items():
         (folder / name).write_text(text)
-    objects += _compile_all([*(folder / name for name in other), test], folder)
+    objects += [*_compile_all([folder / name for name in other], folder), *_objects(test.stem, test)]
     binary = folder / test.stem
     libraries = [str(fake), f"-Wl,-rpath,{fake.parent}", "-lobjc", "-lpthread", "-ldl"]
     built = run(["g++", *map(str, objects), "-o", str(binary), *libraries])
