@@ -20,7 +20,11 @@ namespace pjrt_metal::metal {
 
 inline const KernelSource kAdd = {
     "k_add",
-    "kernel void k_add(...)",
+    R"(kernel void k_add(device const float* a [[buffer(0)]], device const float* b [[buffer(1)]],
+                      device float* out [[buffer(2)]], constant float& scale [[buffer(3)]],
+                      uint3 tid [[thread_position_in_grid]]) {
+  out[tid.x] = a[tid.x] + scale * b[tid.x];
+})",
     {ParamKind::kInput, ParamKind::kInput, ParamKind::kOutput, ParamKind::kArgs, ParamKind::kThreadPositionInGrid},
     false};
 inline constexpr Grid kGrid = {{100, 1, 1}, {0, 0, 0}};

@@ -15,8 +15,8 @@ CHECKS = re.findall(r'^    \{"(\w+)", \w+\},$', TEST.read_text(), re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_fake.program(TEST, tmp_path_factory.mktemp("encoder"))
+def program() -> Path:
+    return build_fake.program(TEST)
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -33,7 +33,7 @@ def test_gpu_times_are_logged(program: Path) -> None:
         "1 commands of 1 submissions",
         "8 commands of 8 submissions",
     ]
-    assert all(2 <= float(milliseconds) < 1000 for milliseconds, _ in lines)
+    assert all(0.2 <= float(milliseconds) < 1000 for milliseconds, _ in lines)
 
 
 FAULTS = [
@@ -42,18 +42,24 @@ FAULTS = [
         "one.begin < other.end && other.begin < one.end",
         "false",
         "copies_are_ordered",
-        "without a barrier",
+        "no barrier is between",
     ),
     (
         "command_buffer.cc",
         "Send<Message::kMemoryBarrier>(encoder, kBarrierScopeBuffers);",
         "",
         "copies_are_ordered",
-        "without a barrier",
+        "no barrier is between",
     ),
-    ("metal_device.cc", "kind == ParamKind::kOutput}", "false}", "many_threads", "without a barrier"),
-    ("command_buffer.cc", "hazards_.Add(accesses);", "", "many_threads", "without a barrier"),
-    ("command_queue.cc", "kMaxBatches = 32", "kMaxBatches = 320", "many_command_buffers", "more than 64"),
+    ("metal_device.cc", "kind == ParamKind::kOutput}", "false}", "copies_are_ordered", "no barrier is between"),
+    ("command_buffer.cc", "hazards_.Add(accesses);", "", "copies_are_ordered", "no barrier is between"),
+    (
+        "command_queue.cc",
+        "kMaxBatches = 32",
+        "kMaxBatches = 320",
+        "many_command_buffers",
+        "a queue's 64 command buffers do not complete",
+    ),
     ("command_queue.cc", "if (batch->host_steps > 0) return;", "", "nothing_passes_a_host_step", "FakeCommitted"),
     ("command_queue.cc", "if (then.work && then.submission->error)", "if (false)", "host_errors", "skipped"),
     ("encoder.cc", "if (encoded_)", "if (false)", "abandoned_submissions", "ran"),
@@ -66,5 +72,7 @@ def test_a_planted_fault_is_noticed(
 ) -> None:
     text = (ROOT / "csrc/metal" / file).read_text()
     assert text.count(right) == 1
-    result = run([str(build_fake.program(TEST, tmp_path, {file: text.replace(right, wrong)})), check])
+    changed = tmp_path / file
+    changed.write_text(text.replace(right, wrong))
+    result = run([str(build_fake.program(TEST, changed)), check])
     assert result.returncode == 1 and message in result.stderr, result.stderr

@@ -19,9 +19,9 @@ CHECKS = re.findall(
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def program() -> Path:
     """The test program, linked with the fake."""
-    return build_fake.program(ROOT / "tests/metal/metal_device_test.cc", tmp_path_factory.mktemp("metal"))
+    return build_fake.program(ROOT / "tests/metal/metal_device_test.cc")
 
 
 @pytest.mark.parametrize("check", CHECKS)

@@ -1,27 +1,11 @@
-// How Metal tells which encoder failed: a dictionary in the error, with an object for each encoder.
+// How Metal tells which encoder failed: an array in the error's userInfo, with an object for each.
 #include "tests/metal/fake/internal.h"
 
-// Metal's name for it is a constant string; here it need only be an object.
+// A constant string of Metal's; here it need only be an object like no other.
 static long name;
 id MTLCommandBufferEncoderInfoErrorKey = (id)&name;
 
-@implementation NSDictionary
-- (id)objectForKey:(id)wanted {
-  return wanted == key ? object : nil;
-}
-- (void)dealloc {
-  [object release];
-  [super dealloc];
-}
-@end
-
-@interface EncoderInfo : NSObject {
- @public
-  NSString *label;
-  int64_t state;
-}
-@end
-@implementation EncoderInfo
+@implementation MTLCommandBufferEncoderInfo
 - (id)label {
   return label;
 }
@@ -34,38 +18,34 @@ id MTLCommandBufferEncoderInfoErrorKey = (id)&name;
 }
 @end
 
-@interface EncoderInfos : NSArray {
+@interface FakeEncoderInfos : NSArray {
  @public
-  EncoderInfo *infos[64];
+  MTLCommandBufferEncoderInfo **infos;
   uint64_t count;
 }
 @end
-@implementation EncoderInfos
+@implementation FakeEncoderInfos
 - (uint64_t)count {
   return count;
 }
 - (id)objectAtIndex:(uint64_t)index {
   CHECK(index < count, "index %lu of an array of %lu", index, count);
-  return infos[index];
+  return index < count ? infos[index] : nil;
 }
 - (void)dealloc {
   for (uint64_t i = 0; i < count; ++i) [infos[i] release];
+  free(infos);
   [super dealloc];
 }
 @end
 
-id MakeFault(MTLCommandBuffer *buffer) {
-  EncoderInfos *infos = [EncoderInfos alloc];
-  for (MTLCommandEncoder *encoder = buffer->encoders; encoder != nil && infos->count < 64; encoder = encoder->next) {
-    EncoderInfo *info = [EncoderInfo alloc];
-    info->label = [encoder->label retain];
-    info->state = encoder == buffer->encoders ? 4 : 1;
-    infos->infos[infos->count++] = info;
-  }
+NSDictionary *MakeEncoderDetails(MTLCommandBuffer *buffer) {
+  FakeEncoderInfos *infos = [FakeEncoderInfos alloc];
+  infos->count = buffer->encoder_count;
+  infos->infos = malloc(infos->count * sizeof *infos->infos);
+  for (uint64_t i = 0; i < infos->count; ++i) infos->infos[i] = [buffer->encoders[i] retain];
   NSDictionary *details = [NSDictionary alloc];
   details->key = MTLCommandBufferEncoderInfoErrorKey;
   details->object = infos;
-  NSError *error = MakeError("FakeDomain", 3, "page fault");
-  error->details = details;
-  return error;
+  return details;
 }

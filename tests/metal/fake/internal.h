@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "tests/metal/fake/fake.h"
+#include "tests/metal/fake/kernels.h"
 
 typedef struct {
   uint64_t width, height, depth;
@@ -29,13 +30,9 @@ typedef struct Block {
   } *descriptor;
 } Block;
 
-#pragma GCC visibility push(default)
 extern void *_NSConcreteStackBlock[32];
-id MTLCopyAllDevices(void);
-extern id MTLCommandBufferEncoderInfoErrorKey;
-#pragma GCC visibility pop
 
-// Guards everything that the threads of a process and the GPU's share.
+// Guards what threads share.
 extern pthread_mutex_t fake_lock;
 // Records a breach, a line each.
 void Violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -45,15 +42,19 @@ void Violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
   } while (0)
 // Whether the test asked for this failure.
 bool Fails(const char *what);
+// The code of a "run:<code>", 8 (out of memory) of a plain "run", else 0.
+int64_t FailingRun(void);
 int64_t MacosMajor(void);
+int64_t Family(void);
 
-// --- Foundation ---
+// --- Foundation (foundation.m) ---
 
 __attribute__((objc_root_class))
 @interface NSObject {
   Class isa;
  @public
   long references;
+  Class was;  // of a zombie
 }
 + (id)alloc;
 - (id)init;
@@ -65,6 +66,7 @@ __attribute__((objc_root_class))
 
 // Gives the thread's innermost pool a reference.
 id Autorelease(id object);
+// Whether it has references. For arguments; messages to a zombie are noticed by themselves.
 bool Alive(NSObject *object);
 
 struct Autoreleased {
@@ -85,12 +87,19 @@ struct Autoreleased {
 @end
 NSString *MakeString(const char *text);
 
+// Of one key.
+@interface NSDictionary : NSObject {
+ @public
+  id key, object;
+}
+@end
+
 @interface NSError : NSObject {
  @public
   char *text;
   const char *domain;
   int64_t code;
-  id details;  // owned, or nil
+  NSDictionary *details;  // or nil
 }
 - (id)localizedDescription;
 - (id)domain;
@@ -101,13 +110,6 @@ NSString *MakeString(const char *text);
 id MakeError(const char *domain, int64_t code, const char *text);
 
 @interface NSProcessInfo : NSObject
-@end
-
-// Of one key.
-@interface NSDictionary : NSObject {
- @public
-  id key, object;
-}
 @end
 
 @interface NSArray : NSObject {
@@ -122,21 +124,28 @@ id MakeError(const char *domain, int64_t code, const char *text);
  @public
   char *bytes;
   uint64_t length;
-  bool owned;
+  uint64_t options;
+  char *pages;  // what was mapped for it; NULL if the memory is the caller's
+  uint64_t mapped;
 }
 @end
+MTLBuffer *MakeBuffer(uint64_t length, uint64_t options);
 
 @interface MTLFunction : NSObject {
  @public
-  int kernel;  // 0: add, 1: byte copy
+  const FakeKernel *kernel;
 }
 @end
-@interface MTLComputePipelineState : MTLFunction
+@interface MTLComputePipelineState : NSObject {
+ @public
+  const FakeKernel *kernel;
+}
+- (uint64_t)maxTotalThreadsPerThreadgroup;
 @end
 
 @interface MTLLibrary : NSObject {
  @public
-  char *source;
+  const FakeKernel *kernels;  // the first of its kernels
 }
 @end
 
@@ -147,50 +156,32 @@ id MakeError(const char *domain, int64_t code, const char *text);
 }
 @end
 
-// --- Metal: commands (commands.m) ---
-
-typedef struct {
-  int kernel;  // 2: blit
-  MTLBuffer *buffers[3];
-  uint64_t offsets[3];
-  float scale;
-  uint64_t count;
-  int epoch;  // commands of one may overlap
-} Command;
+// --- Metal: commands (commands.m, gpu.m) ---
 
 @class MTLCommandBuffer;
-@interface MTLCommandEncoder : NSObject {
+
+// What an error tells of an encoder (faults.m).
+@interface MTLCommandBufferEncoderInfo : NSObject {
  @public
-  MTLCommandBuffer *owner;
-  bool ended, concurrent;
   NSString *label;
-  MTLCommandEncoder *next;
+  int64_t state;  // MTLCommandEncoderErrorState
 }
 @end
-@interface MTLCommandBuffer : NSObject {
+enum { kEncoderUnknown = 0, kEncoderDone = 1, kEncoderFaulted = 4 };
+
+// What the GPU does. A subclass holds references to all that it needs.
+@interface FakeCommand : NSObject {
  @public
-  MTLCommandEncoder *open;
-  Command *commands;
-  int count, epoch;
-  uint64_t status;
-  double gpu_start, gpu_end;
-  MTLCommandEncoder *encoders;  // all, the last first
-  Block *handler;
-  id error;
-  MTLCommandBuffer *next;
+  MTLCommandBufferEncoderInfo *encoder;  // the command buffer keeps it
+  bool after_barrier;                    // waits for all commands before it
 }
+- (void)runIn:(MTLCommandBuffer *)buffer;
 @end
 
-@interface MTLComputeCommandEncoder : MTLCommandEncoder {
+@interface MTLCommandQueue : NSObject {
  @public
-  Command now;
-  MTLComputePipelineState *state;
+  int outstanding;  // command buffers that have not completed
 }
-@end
-@interface MTLBlitCommandEncoder : MTLCommandEncoder
-@end
-
-@interface MTLCommandQueue : NSObject
 @end
 @interface MTLCommandBufferDescriptor : NSObject {
  @public
@@ -198,16 +189,59 @@ typedef struct {
 }
 @end
 
-// --- What commands access (hazards.m; on the GPU's thread) ---
+@interface MTLCommandEncoder : NSObject {
+ @public
+  MTLCommandBuffer *owner;
+  MTLCommandBufferEncoderInfo *info;  // the command buffer keeps it
+  bool ended, concurrent, after_barrier;
+}
+- (void)endEncoding;
+// Takes over the reference.
+- (void)add:(FakeCommand *)command;
+@end
 
-// The accesses that follow are of commands that may overlap; those before have completed.
-void HazardsClear(void);
-void HazardsAccess(const char *begin, uint64_t bytes, bool writes, const Command *command);
+// MTLCommandBufferStatus.
+enum { kNotEnqueued = 0, kCommitted = 2, kCompleted = 4, kFailed = 5 };
+@interface MTLCommandBuffer : NSObject {
+ @public
+  MTLCommandQueue *queue;
+  MTLCommandEncoder *open;
+  FakeCommand **commands;
+  size_t count;
+  uint64_t status;
+  double gpu_start, gpu_end;
+  MTLCommandBufferEncoderInfo **encoders;
+  size_t encoder_count;
+  Block *handler;
+  NSError *error;
+  MTLCommandBuffer *next;  // in one of the GPU's lists
+}
+@end
+// Ends its run with an error of MTLCommandBufferErrorDomain.
+void FailCommandBuffer(MTLCommandBuffer *buffer, int64_t code, const char *text);
+// The encoders of a command buffer, as an error's userInfo has them.
+NSDictionary *MakeEncoderDetails(MTLCommandBuffer *buffer);
 
-// --- What the GPU tells of a fault (faults.m) ---
+// What a compute encoder has bound at an index.
+typedef struct {
+  NSObject *owner;
+  FakeSpan span;
+  uint64_t offset;
+} Bound;
+@interface MTLComputeCommandEncoder : MTLCommandEncoder {
+ @public
+  Bound bound[kFakeMaxBuffers];
+  MTLComputePipelineState *state;
+}
+@end
+@interface MTLBlitCommandEncoder : MTLCommandEncoder
+@end
 
-// Autoreleased: the last encoder faulted, those before it completed.
-id MakeFault(MTLCommandBuffer *buffer);
+// The GPU takes the committed buffer (and a reference of its own); gpu.m.
+void StartCommandBuffer(MTLCommandBuffer *buffer);
+// Counts a command buffer that a queue gives out; waits while there are too many.
+void TakePlace(MTLCommandQueue *queue);
+void GiveUpPlace(MTLCommandQueue *queue);
 
 // --- Metal: the device (device.m) ---
 
