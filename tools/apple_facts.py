@@ -31,6 +31,7 @@ RECEIVERS = {
     *("NSURL", "NSMutableArray", "NSMutableDictionary"),
     *("MTLDevice", "MTLCompileOptions", "MTLLibrary", "MTLFunction", "MTLComputePipelineState", "MTLBuffer"),
     *("MTLComputePipelineDescriptor", "MTLCommandQueue", "MTLCommandBuffer", "MTLCommandBufferDescriptor"),
+    *("MTLCommandBufferEncoderInfo",),
     *("MTLCommandEncoder", "MTLComputeCommandEncoder", "MTLBlitCommandEncoder", "MTLResource", "MTLHeap"),
     *("MTLHeapDescriptor", "MTLEvent", "MTLSharedEvent", "MTLFence", "MTLBinaryArchive", "MTLBinaryArchiveDescriptor"),
     *("MTLCaptureManager", "MTLCaptureDescriptor", "MTLResidencySet", "MTLResidencySetDescriptor"),
@@ -40,6 +41,7 @@ RECEIVERS = {
 }
 ENUMERATIONS = {
     *("NSStringEncoding", "MTLResourceOptions", "MTLStorageMode", "MTLCPUCacheMode", "MTLHazardTrackingMode"),
+    *("MTLCommandBufferErrorOption", "MTLCommandEncoderErrorState"),
     *("MTLDispatchType", "MTLBarrierScope", "MTLCommandBufferStatus", "MTLCommandBufferError", "MTLGPUFamily"),
     *("MTLLanguageVersion", "MTLMathMode", "MTLMathFloatingPointFunctions", "MTLLibraryError", "MTLHeapType"),
     *("MTLPipelineOption", "MTLCaptureDestination", "MTLCaptureError", "MPSGraphOptions", "MPSGraphOptimization"),
@@ -112,6 +114,9 @@ def collect(folders: list[Path]) -> dict[str, Any]:
         for name, function in declared["functions"].items():
             if name.startswith("MTLCopy") or name.startswith("MTLCreate"):
                 functions[name] = [encoding(function["retval"]), function.get("introduced", "")]
+        for name, data in declared["externs"].items():
+            if name.startswith("MTLCommandBuffer"):
+                functions[name] = [encoding(data), data.get("introduced", "")]
     return {**facts, "constants": constants, "functions": functions}
 
 

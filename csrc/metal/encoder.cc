@@ -7,18 +7,17 @@
 namespace pjrt_metal::metal {
 namespace {
 
-// Metal's limit for setBytes; more goes into a buffer of its own.
-constexpr size_t kMaxInlineBytes = 4096;
 // On macOS a blit's offsets and size must be multiples of this.
 constexpr size_t kBlitAlignment = 4;
 // Threads of one launch of the byte copy: below 2^32, and a multiple of any threadgroup's size.
 constexpr size_t kCopyChunk = size_t{1} << 30;
+// Commands recorded before they are encoded: the GPU need not wait for the end of a long submission.
+constexpr size_t kMaxRecorded = 64;
 
 class MetalEncoder : public Encoder {
  public:
   explicit MetalEncoder(std::shared_ptr<CommandQueue> queue) : queue_(std::move(queue)) {}
-  // A submission given up by an exception: Metal aborts if an encoder dies before endEncoding.
-  ~MetalEncoder() override { EndEncoder(); }
+  ~MetalEncoder() override;
 
   void Dispatch(const Pipeline& pipeline, std::span<const Binding> buffers, std::span<const std::byte> args,
                 const Grid& grid) override;
@@ -28,24 +27,21 @@ class MetalEncoder : public Encoder {
   void Commit(std::function<void(std::optional<Error>)> done) override;
 
  private:
-  enum class Kind { kNone, kCompute, kBlit };
-  Id Encode(Kind kind);
-  void EndEncoder();
-  Ref EndCommandBuffer();
+  void Record(const std::variant<Launch, Blit>& command);
 
   std::shared_ptr<CommandQueue> queue_;
-  Ref command_buffer_;  // made by the first command: a queue has only 64 that have not completed
-  Ref encoder_;         // open if kind_ is not kNone
-  Kind kind_ = Kind::kNone;
-  Id state_ = nullptr;  // the pipeline state set in the open compute encoder
+  Recording recording_;  // what is not encoded yet
+  SubmissionRef submission_ = std::make_shared<Submission>();
+  bool encoded_ = false;  // some of the submission's commands may be running
 };
 
 struct Range {
-  Id buffer;
-  uint64_t offset;
+  BoundBuffer bound;
+  Access access;
 };
 
-Range Resolve(const Binding& binding, size_t bytes, std::string_view user) {
+// Throws if the binding's first `bytes` are not all in its allocation.
+Range Resolve(const Binding& binding, size_t bytes, BufferParameter parameter, std::string_view user) {
   const auto* allocation = static_cast<const MetalAllocation*>(binding.allocation);
   if (allocation == nullptr) throw Internal(std::string(user) + ": no allocation");
   const size_t size = allocation->size();
@@ -55,7 +51,10 @@ Range Resolve(const Binding& binding, size_t bytes, std::string_view user) {
   }
   // An empty range may lie at the very end, which Metal does not allow to bind; nothing of it is
   // accessed.
-  return {allocation->buffer(), binding.offset < size ? binding.offset : 0};
+  const uint64_t offset = binding.offset < size ? binding.offset : 0;
+  const auto begin = reinterpret_cast<uintptr_t>(allocation->data()) + binding.offset;
+  return {{allocation->buffer(), offset, parameter.index},
+          {begin, begin + std::min(binding.bytes, size - binding.offset), parameter.writes}};
 }
 
 Size Threadgroup(const MetalPipeline& pipeline, const Grid& grid) {
@@ -70,33 +69,17 @@ Size Threadgroup(const MetalPipeline& pipeline, const Grid& grid) {
   return {x, y, z};
 }
 
-// Ends the open encoder if it is of another kind, and returns one of this kind.
-Id MetalEncoder::Encode(Kind kind) {
-  if (kind_ == kind) return encoder_.get();
-  EndEncoder();
-  const Pool pool;
-  if (!command_buffer_) command_buffer_ = queue_->NewCommandBuffer();
-  const Id buffer = command_buffer_.get();
-  // Serial: a dispatch sees the effects of the ones before it, with no barriers of ours.
-  encoder_ = Ref::Retain(kind == Kind::kCompute ? Send<Message::kComputeCommandEncoder>(buffer, kDispatchTypeSerial)
-                                                : Send<Message::kBlitCommandEncoder>(buffer));
-  if (!encoder_) throw Error(Code::kUnavailable, "Metal gave no command encoder");
-  kind_ = kind;
-  return encoder_.get();
+// A submission given up by an exception: its caller frees memory that the GPU may still be using.
+MetalEncoder::~MetalEncoder() {
+  if (encoded_) queue_->EncodeSync({}, submission_);
 }
 
-void MetalEncoder::EndEncoder() {
-  if (kind_ == Kind::kNone) return;
-  Send<Message::kEndEncoding>(encoder_.get());
-  encoder_ = Ref();
-  kind_ = Kind::kNone;
-  state_ = nullptr;
-}
-
-Ref MetalEncoder::EndCommandBuffer() {
-  EndEncoder();
-  if (!command_buffer_) command_buffer_ = queue_->NewCommandBuffer();
-  return std::exchange(command_buffer_, Ref());
+void MetalEncoder::Record(const std::variant<Launch, Blit>& command) {
+  recording_.commands.push_back(command);
+  if (recording_.commands.size() < kMaxRecorded) return;
+  encoded_ = true;
+  queue_->Encode(recording_, submission_);
+  recording_.Clear();
 }
 
 void MetalEncoder::Dispatch(const Pipeline& abstract_pipeline, std::span<const Binding> buffers,
@@ -105,10 +88,10 @@ void MetalEncoder::Dispatch(const Pipeline& abstract_pipeline, std::span<const B
     return host->Dispatch(*this, buffers, args, grid);
   }
   const auto& pipeline = static_cast<const MetalPipeline&>(abstract_pipeline);
-  if (buffers.size() != pipeline.buffer_indices.size() || args.empty() != (pipeline.args_index < 0)) {
+  if (buffers.size() != pipeline.buffers.size() || args.empty() != (pipeline.args_index < 0)) {
     throw Internal(pipeline.name + ": launched with " + std::to_string(buffers.size()) + " buffers and " +
                    std::to_string(args.size()) + " bytes of arguments; it takes " +
-                   std::to_string(pipeline.buffer_indices.size()) + " buffers and " +
+                   std::to_string(pipeline.buffers.size()) + " buffers and " +
                    (pipeline.args_index < 0 ? "no" : "some") + " arguments");
   }
   const Size threads = {grid.threads[0], grid.threads[1], grid.threads[2]};
@@ -116,32 +99,22 @@ void MetalEncoder::Dispatch(const Pipeline& abstract_pipeline, std::span<const B
     throw Internal(pipeline.name + ": launched with an empty grid");
   }
   const Size threadgroup = Threadgroup(pipeline, grid);
-
-  const Id encoder = Encode(Kind::kCompute);
-  if (state_ != pipeline.state.get()) {
-    state_ = pipeline.state.get();
-    Send<Message::kSetComputePipelineState>(encoder, state_);
-  }
+  const Launch launch = {
+      &pipeline,  recording_.buffers.size(), buffers.size(), recording_.arguments.size(), args.size(), threads,
+      threadgroup};
   for (size_t i = 0; i < buffers.size(); ++i) {
-    const Range range = Resolve(buffers[i], 0, pipeline.name);
-    Send<Message::kSetBuffer>(encoder, range.buffer, range.offset, pipeline.buffer_indices[i]);
+    const Range range = Resolve(buffers[i], 0, pipeline.buffers[i], pipeline.name);
+    recording_.buffers.push_back(range.bound);
+    recording_.accesses.push_back(range.access);
   }
-  if (args.size() > kMaxInlineBytes) {
-    // The command buffer retains it until it has completed.
-    const Ref copy =
-        Ref::Adopt(Send<Message::kNewBufferWithBytes>(queue_->device(), args.data(), args.size(), kStorageModeShared));
-    if (!copy) throw ResourceExhausted(pipeline.name + ": no memory for its arguments");
-    Send<Message::kSetBuffer>(encoder, copy.get(), 0, pipeline.args_index);
-  } else if (!args.empty()) {
-    Send<Message::kSetBytes>(encoder, args.data(), args.size(), pipeline.args_index);
-  }
-  Send<Message::kDispatchThreads>(encoder, threads, threadgroup);
+  recording_.arguments.insert(recording_.arguments.end(), args.begin(), args.end());
+  Record(launch);
 }
 
 void MetalEncoder::Copy(Binding source, Binding destination, size_t bytes) {
   if (bytes == 0) return;
-  const Range from = Resolve(source, bytes, "copy's source");
-  const Range to = Resolve(destination, bytes, "copy's destination");
+  const auto [from, read] = Resolve(source, bytes, {0, false}, "copy's source");
+  const auto [to, written] = Resolve(destination, bytes, {1, true}, "copy's destination");
   if (from.buffer == to.buffer) {
     if (from.offset == to.offset) return;
     if (std::max(from.offset, to.offset) - std::min(from.offset, to.offset) < bytes) {
@@ -149,39 +122,38 @@ void MetalEncoder::Copy(Binding source, Binding destination, size_t bytes) {
     }
   }
   if ((from.offset | to.offset | bytes) % kBlitAlignment == 0) {
-    Send<Message::kCopyFromBuffer>(Encode(Kind::kBlit), from.buffer, from.offset, to.buffer, to.offset, bytes);
+    Record(Blit{from.buffer, from.offset, to.buffer, to.offset, bytes});
     return;
   }
   const auto copy_bytes = queue_->copy_bytes();
   for (size_t done = 0; done < bytes; done += kCopyChunk) {
-    const Binding ends[] = {{source.allocation, source.offset + done},
-                            {destination.allocation, destination.offset + done}};
-    Dispatch(*copy_bytes, ends, {}, {{static_cast<uint32_t>(std::min(kCopyChunk, bytes - done)), 1, 1}, {0, 0, 0}});
+    const size_t chunk = std::min(kCopyChunk, bytes - done);
+    const Binding ends[] = {{source.allocation, source.offset + done, chunk},
+                            {destination.allocation, destination.offset + done, chunk}};
+    Dispatch(*copy_bytes, ends, {}, {{static_cast<uint32_t>(chunk), 1, 1}, {0, 0, 0}});
   }
 }
 
 void MetalEncoder::Host(std::function<void()> work) {
-  Sync();
-  work();
+  encoded_ = true;
+  queue_->EncodeHost(recording_, submission_, std::move(work));
+  recording_.Clear();
 }
 
 void MetalEncoder::Sync() {
-  const Ref command_buffer = EndCommandBuffer();
-  queue_->Commit(command_buffer, nullptr);
-  queue_->Wait();
-  if (auto error = CommandBufferError(command_buffer.get())) throw *error;
+  const auto error = queue_->EncodeSync(recording_, submission_);
+  recording_.Clear();
+  encoded_ = false;
+  if (error) {
+    submission_ = std::make_shared<Submission>();
+    throw *error;
+  }
 }
 
 void MetalEncoder::Commit(std::function<void(std::optional<Error>)> done) {
-  // Even when nothing was encoded: `done` then still comes after the submissions before this one.
-  Ref command_buffer;
-  try {
-    command_buffer = EndCommandBuffer();
-  } catch (const Error& error) {
-    if (done) done(error);
-    return;
-  }
-  queue_->Commit(command_buffer, std::move(done));
+  queue_->EncodeEnd(recording_, std::exchange(submission_, std::make_shared<Submission>()), std::move(done));
+  recording_.Clear();
+  encoded_ = false;
 }
 
 }  // namespace
@@ -194,74 +166,6 @@ Size ChooseThreadgroup(const uint32_t (&threads)[3], uint32_t max_threads) {
     left /= chosen[axis];
   }
   return {chosen[0], chosen[1], chosen[2]};
-}
-
-std::optional<Error> CommandBufferError(Id command_buffer) {
-  if (Send<Message::kStatus>(command_buffer) != kStatusError) return std::nullopt;
-  static constexpr std::pair<int64_t, Code> kCodes[] = {
-      {kErrorTimeout, Code::kDeadlineExceeded},
-      {kErrorAccessRevoked, Code::kUnavailable},
-      {kErrorOutOfMemory, Code::kResourceExhausted},
-      {kErrorDeviceRemoved, Code::kUnavailable},
-  };
-  const Pool pool;
-  const Id error = Send<Message::kError>(command_buffer);
-  Code code = Code::kInternal;
-  if (error != nullptr) {
-    const int64_t given = Send<Message::kCode>(error);
-    for (const auto& [metal, ours] : kCodes) {
-      if (metal == given) code = ours;
-    }
-  }
-  return Error(code, "Metal could not run a submission: " + ErrorText(error));
-}
-
-Ref CommandQueue::NewCommandBuffer() const {
-  const Pool pool;
-  Ref command_buffer = Ref::Retain(Send<Message::kCommandBuffer>(queue_.get()));
-  if (!command_buffer) throw Error(Code::kUnavailable, "Metal gave no command buffer");
-  return command_buffer;
-}
-
-void CommandQueue::Commit(const Ref& command_buffer, Done done) {
-  // The queue lives until its last command buffer has completed.
-  AddCompletedHandler(command_buffer.get(), [self = shared_from_this()](Id completed) { self->Completed(completed); });
-  // Under the lock, so that the order here is Metal's. Handlers run on Metal's threads, never
-  // inside commit.
-  const std::lock_guard lock(mutex_);
-  in_flight_.push_back({command_buffer, std::move(done), false, std::nullopt});
-  Send<Message::kCommit>(command_buffer.get());
-}
-
-void CommandQueue::Completed(Id command_buffer) {
-  std::optional<Error> error = CommandBufferError(command_buffer);
-  std::vector<InFlight> finished;
-  {
-    const std::lock_guard lock(mutex_);
-    for (InFlight& entry : in_flight_) {
-      if (entry.command_buffer.get() != command_buffer) continue;
-      entry.completed = true;
-      entry.error = std::move(error);
-    }
-    while (!in_flight_.empty() && in_flight_.front().completed) {
-      finished.push_back(std::move(in_flight_.front()));
-      in_flight_.pop_front();
-    }
-  }
-  for (InFlight& entry : finished) {
-    if (entry.done) entry.done(std::move(entry.error));
-  }
-}
-
-void CommandQueue::Wait() const {
-  std::vector<Ref> waiting;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const InFlight& entry : in_flight_) waiting.push_back(entry.command_buffer);
-  }
-  for (const Ref& command_buffer : waiting) {
-    Send<Message::kWaitUntilCompleted>(command_buffer.get());
-  }
 }
 
 std::unique_ptr<Encoder> NewMetalEncoder(std::shared_ptr<CommandQueue> queue) {

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "csrc/metal/encoder.h"
+#include "csrc/runtime/log.h"
 
 namespace pjrt_metal::metal {
 namespace {
@@ -67,11 +68,17 @@ std::string SaveSource(const std::string& source) {
   return written ? path : "<not written: " + path + ">\n" + source;
 }
 
+void LogGpuTimes(const GpuTimes& times) {
+  if (!LogEnabled()) return;
+  LogPhase("execute: gpu", (times.end - times.start) * 1e3,
+           std::to_string(times.commands) + " commands of " + std::to_string(times.submissions) + " submissions");
+}
+
 class MetalDevice : public Device {
  public:
   // Throws what hinders the use of this device.
   MetalDevice(Id device, const OsVersion& macos, const HostFactory& host);
-  ~MetalDevice() override { queue_->Wait(); }
+  ~MetalDevice() override { queue_->Close(); }
 
   const DeviceInfo& info() const override { return info_; }
   AllocationRef Allocate(size_t bytes) override;
@@ -117,8 +124,8 @@ MetalDevice::MetalDevice(Id device, const OsVersion& macos, const HostFactory& h
   info_.max_buffer_bytes = Send<Message::kMaxBufferLength>(device);
   Ref queue = Ref::Adopt(Send<Message::kNewCommandQueue>(device));
   if (!queue) throw Error(Code::kUnavailable, "Metal gave no command queue");
-  queue_ =
-      std::make_shared<CommandQueue>(device, std::move(queue), [this] { return CompileOne("", CopyBytesKernel()); });
+  queue_ = std::make_shared<CommandQueue>(
+      device, std::move(queue), [this] { return CompileOne("", CopyBytesKernel()); }, LogGpuTimes);
 }
 
 AllocationRef MetalDevice::Allocate(size_t bytes) {
@@ -182,7 +189,7 @@ std::shared_ptr<const MetalPipeline> MetalDevice::Build(const std::string& sourc
   uint32_t buffers = 0;
   for (const ParamKind kind : kernel.params) {
     if (kind == ParamKind::kInput || kind == ParamKind::kOutput) {
-      pipeline->buffer_indices.push_back(buffers++);
+      pipeline->buffers.push_back({buffers++, kind == ParamKind::kOutput});
     } else if (kind == ParamKind::kArgs) {
       pipeline->args_index = static_cast<int>(buffers++);
     }

@@ -38,6 +38,9 @@ std::string Load(Runtime& runtime) {
   Id (*get_class)(const char*) = nullptr;
   Sel (*register_selector)(const char*) = nullptr;
   if (!Find("MTLCopyAllDevices", runtime.copy_all_devices)) return "MTLCopyAllDevices";
+  if (!Find("MTLCommandBufferEncoderInfoErrorKey", runtime.encoder_info_key)) {
+    return "MTLCommandBufferEncoderInfoErrorKey";
+  }
   if (!Find("objc_getClass", get_class)) return "objc_getClass";
   if (!Find("sel_registerName", register_selector)) return "sel_registerName";
   if (!Find("_NSConcreteStackBlock", runtime.stack_block_class)) return "_NSConcreteStackBlock";
@@ -65,6 +68,8 @@ template <>
 constexpr const char* kEncoding<int64_t> = "q";
 template <>
 constexpr const char* kEncoding<uint64_t> = "Q";
+template <>
+constexpr const char* kEncoding<double> = "d";
 template <>
 constexpr const char* kEncoding<Id> = "@";
 template <>

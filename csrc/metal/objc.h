@@ -20,6 +20,7 @@ struct Runtime {
   Implementation message_send = nullptr;                // Apple's: does the lookup and the jump
   Implementation (*message_lookup)(Id, Sel) = nullptr;  // GNU's: only the lookup
   Id (*copy_all_devices)() = nullptr;
+  Id* encoder_info_key = nullptr;  // a string of Metal's
   void* stack_block_class = nullptr;
   std::array<Sel, kMessages> selectors{};
   std::array<Id, kClasses> classes{};

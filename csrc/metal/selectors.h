@@ -40,9 +40,11 @@ inline constexpr int kMinimumMacos = 13;
   X(kUtf8String, "NSString", "UTF8String", const char*(), "10.0")                                            \
   X(kCount, "NSArray", "count", uint64_t(), "10.0")                                                          \
   X(kObjectAtIndex, "NSArray", "objectAtIndex:", Id(uint64_t), "10.0")                                       \
+  X(kObjectForKey, "NSDictionary", "objectForKey:", Id(Id), "10.0")                                          \
   X(kLocalizedDescription, "NSError", "localizedDescription", Id(), "10.0")                                  \
   X(kDomain, "NSError", "domain", Id(), "10.0")                                                              \
   X(kCode, "NSError", "code", int64_t(), "10.0")                                                             \
+  X(kUserInfo, "NSError", "userInfo", Id(), "10.0")                                                          \
   X(kProcessInfo, "+NSProcessInfo", "processInfo", Id(), "10.0")                                             \
   X(kOperatingSystemVersion, "NSProcessInfo", "operatingSystemVersion", OsVersion(), "10.10")                \
   X(kName, "MTLDevice", "name", Id(), "10.11")                                                               \
@@ -71,16 +73,21 @@ inline constexpr int kMinimumMacos = 13;
     uint64_t(), "10.11")                                                                                     \
   X(kThreadExecutionWidth, "MTLComputePipelineState", "threadExecutionWidth", uint64_t(), "10.11")           \
   X(kContents, "MTLBuffer", "contents", void*(), "10.11")                                                    \
-  X(kCommandBuffer, "MTLCommandQueue", "commandBuffer", Id(), "10.11")                                       \
+  X(kSetErrorOptions, "MTLCommandBufferDescriptor", "setErrorOptions:", void(uint64_t), "11.0")              \
+  X(kCommandBufferWithDescriptor, "MTLCommandQueue", "commandBufferWithDescriptor:", Id(Id), "11.0")         \
   X(kComputeCommandEncoder, "MTLCommandBuffer", "computeCommandEncoderWithDispatchType:",                    \
     Id(uint64_t), "10.14")                                                                                   \
   X(kBlitCommandEncoder, "MTLCommandBuffer", "blitCommandEncoder", Id(), "10.11")                            \
   X(kAddCompletedHandler, "MTLCommandBuffer", "addCompletedHandler:", void(CompletionBlock*), "10.11")       \
   X(kCommit, "MTLCommandBuffer", "commit", void(), "10.11")                                                  \
-  X(kWaitUntilCompleted, "MTLCommandBuffer", "waitUntilCompleted", void(), "10.11")                          \
   X(kStatus, "MTLCommandBuffer", "status", uint64_t(), "10.11")                                              \
   X(kError, "MTLCommandBuffer", "error", Id(), "10.11")                                                      \
+  X(kGpuStartTime, "MTLCommandBuffer", "GPUStartTime", double(), "10.15")                                    \
+  X(kGpuEndTime, "MTLCommandBuffer", "GPUEndTime", double(), "10.15")                                        \
+  X(kLabel, "MTLCommandBufferEncoderInfo", "label", Id(), "11.0")                                            \
+  X(kErrorState, "MTLCommandBufferEncoderInfo", "errorState", int64_t(), "11.0")                             \
   X(kEndEncoding, "MTLCommandEncoder", "endEncoding", void(), "10.11")                                       \
+  X(kSetLabel, "MTLCommandEncoder", "setLabel:", void(Id), "10.11")                                          \
   X(kSetComputePipelineState, "MTLComputeCommandEncoder", "setComputePipelineState:", void(Id), "10.11")     \
   X(kSetBuffer, "MTLComputeCommandEncoder", "setBuffer:offset:atIndex:",                                     \
     void(Id, uint64_t, uint64_t), "10.11")                                                                   \
@@ -88,6 +95,7 @@ inline constexpr int kMinimumMacos = 13;
     void(const void*, uint64_t, uint64_t), "10.11")                                                          \
   X(kDispatchThreads, "MTLComputeCommandEncoder", "dispatchThreads:threadsPerThreadgroup:",                  \
     void(Size, Size), "10.13")                                                                               \
+  X(kMemoryBarrier, "MTLComputeCommandEncoder", "memoryBarrierWithScope:", void(uint64_t), "10.14")          \
   X(kCopyFromBuffer, "MTLBlitCommandEncoder",                                                                \
     "copyFromBuffer:sourceOffset:toBuffer:destinationOffset:size:",                                          \
     void(Id, uint64_t, Id, uint64_t, uint64_t), "10.11")
@@ -97,13 +105,18 @@ inline constexpr int kMinimumMacos = 13;
   X(kNSAutoreleasePool, "NSAutoreleasePool", "10.0")    \
   X(kNSString, "NSString", "10.0")                      \
   X(kNSProcessInfo, "NSProcessInfo", "10.0")            \
-  X(kMTLCompileOptions, "MTLCompileOptions", "10.11")
+  X(kMTLCompileOptions, "MTLCompileOptions", "10.11")   \
+  X(kMTLCommandBufferDescriptor, "MTLCommandBufferDescriptor", "11.0")
 
 // X(identifier, Apple's name, type, value, macOS)
 #define PJRT_METAL_CONSTANTS(X)                                                                              \
   X(kUtf8Encoding, "NSUTF8StringEncoding", uint64_t, 4, "10.0")                                              \
   X(kStorageModeShared, "MTLResourceStorageModeShared", uint64_t, 0, "10.11")                                \
-  X(kDispatchTypeSerial, "MTLDispatchTypeSerial", uint64_t, 0, "10.14")                                      \
+  X(kDispatchTypeConcurrent, "MTLDispatchTypeConcurrent", uint64_t, 1, "10.14")                              \
+  X(kBarrierScopeBuffers, "MTLBarrierScopeBuffers", uint64_t, 1, "10.14")                                    \
+  X(kEncoderExecutionStatus, "MTLCommandBufferErrorOptionEncoderExecutionStatus", uint64_t, 1, "11.0")       \
+  X(kEncoderAffected, "MTLCommandEncoderErrorStateAffected", int64_t, 2, "11.0")                             \
+  X(kEncoderFaulted, "MTLCommandEncoderErrorStateFaulted", int64_t, 4, "11.0")                               \
   X(kStatusError, "MTLCommandBufferStatusError", uint64_t, 5, "10.11")                                       \
   X(kErrorTimeout, "MTLCommandBufferErrorTimeout", int64_t, 2, "10.11")                                      \
   X(kErrorAccessRevoked, "MTLCommandBufferErrorAccessRevoked", int64_t, 4, "10.11")                          \
@@ -124,7 +137,8 @@ inline constexpr int kMinimumMacos = 13;
   X("libobjc", "sel_registerName", "10.0")            \
   X("libobjc", "objc_msgSend", "10.0")                \
   X("libSystem", "_NSConcreteStackBlock", "10.6")     \
-  X("Metal", "MTLCopyAllDevices", "10.11")
+  X("Metal", "MTLCopyAllDevices", "10.11")            \
+  X("Metal", "MTLCommandBufferEncoderInfoErrorKey", "11.0")
 // clang-format on
 
 enum class Message : size_t {

@@ -16,7 +16,8 @@ constexpr size_t kGap = 1 << 20;
 constexpr size_t kAlignment = 256;  // of copies: that of the device's allocations
 constexpr size_t kThreadgroupAlignment = 16;
 constexpr size_t kThreadgroupGap = 64 << 10;
-constexpr size_t kPage = 4096;           // how coarse Memory::written_ is
+constexpr size_t kPage = 4096;  // how coarse Memory::pages_ is
+constexpr uint8_t kTouched = 1, kWritten = 2;
 constexpr size_t kMaxDeclarations = 64;  // of threadgroup memory in a kernel
 
 // A moment in 64 bits, 0 being none: what is needed to know whether it is ordered before another.
@@ -172,7 +173,7 @@ Memory::Memory(const Geometry& geometry, std::vector<Piece> pieces)
       bytes_(offsets_.back() + kMaxThreadgroupBytes + kMaxDeclarations * kThreadgroupGap),
       memory_(bytes_),
       records_((TotalBytes(Clusters(pieces_)) + kMaxThreadgroupBytes) * sizeof(Record)),
-      written_(bytes_ / kPage + 1),
+      pages_(bytes_ / kPage + 1),
       next_(offsets_.back()) {
   const std::vector<Range> clusters = Clusters(pieces_);
   copies_.resize(pieces_.size());
@@ -309,8 +310,9 @@ std::string Memory::Check(uintptr_t address, size_t bytes, Access access, const 
     }
     if (!wrong.empty()) return wrong;
   }
-  if (access != Access::kRead && access != Access::kAtomicRead) {
-    for (size_t page = PageOf(address); page <= PageOf(address + bytes - 1); ++page) written_[page] = true;
+  const bool reads = access == Access::kRead || access == Access::kAtomicRead;
+  for (size_t page = PageOf(address); page <= PageOf(address + bytes - 1); ++page) {
+    pages_[page] |= reads ? kTouched : kTouched | kWritten;
   }
   return "";
 }
@@ -324,13 +326,37 @@ void Memory::CopyBack() const {
     if (region.threadgroup || !region.writable) continue;
     for (uintptr_t begin = region.begin, end = begin; begin < region.end; begin = end) {
       end = std::min(region.end, (begin / kPage + 1) * kPage);
-      if (!written_[PageOf(begin)]) continue;
+      if ((pages_[PageOf(begin)] & kWritten) == 0) continue;
       for (uintptr_t at = begin; at < end; ++at) {
         const size_t offset = at - region.begin;
         if (region.records[offset].writer != 0) region.original[offset] = *reinterpret_cast<const std::byte*>(at);
       }
     }
   }
+}
+
+std::vector<Touched> Memory::WhatWasTouched() const {
+  std::vector<Touched> touched;
+  for (const Region& region : regions_) {
+    if (region.threadgroup) continue;
+    for (uintptr_t begin = region.begin, end = begin; begin < region.end; begin = end) {
+      end = std::min(region.end, (begin / kPage + 1) * kPage);
+      if (pages_[PageOf(begin)] == 0) continue;
+      for (uintptr_t at = begin; at < end; ++at) {
+        const size_t offset = at - region.begin;
+        const Record& record = region.records[offset];
+        if (record.writer == 0 && record.reader == 0) continue;
+        const bool written = record.writer != 0;
+        const std::byte* original = region.original + offset;
+        if (!touched.empty() && touched.back().end == original && touched.back().written == written) {
+          ++touched.back().end;
+        } else {
+          touched.push_back({original, original + 1, written});
+        }
+      }
+    }
+  }
+  return touched;
 }
 
 }  // namespace pjrt_metal::software

@@ -67,6 +67,11 @@ struct Piece {
   bool writable;
 };
 
+struct Touched {
+  const std::byte *begin, *end;
+  bool written;
+};
+
 class Memory {
  public:
   // Copies the pieces; those that share bytes share them here too.
@@ -86,6 +91,8 @@ class Memory {
   // Writes what was written to the copies, and nothing else, into the originals: those may hold
   // bytes that are no business of the kernel's.
   void CopyBack() const;
+  // What was accessed of the originals: runs of bytes that were all written, or all only read.
+  std::vector<Touched> WhatWasTouched() const;
   // "16 bytes at byte 128 of buffer x (128 bytes)", of the piece that is nearest.
   std::string Describe(uintptr_t address, size_t bytes, Access access) const;
 
@@ -115,8 +122,8 @@ class Memory {
   std::vector<size_t> offsets_;  // of clusters
   size_t bytes_;                 // of all copies and the gaps
   Pages memory_, records_;
-  std::vector<bool> written_;  // each page of memory_
-  size_t next_;                // where the next threadgroup memory goes, from the beginning of memory_
+  std::vector<uint8_t> pages_;  // each page of memory_: kTouched, kWritten
+  size_t next_;                 // where the next threadgroup memory goes, from the beginning of memory_
   size_t next_record_ = 0;
   size_t threadgroup_bytes_ = 0;
 };

@@ -85,7 +85,7 @@ StrictKernel MakeStrictKernel(const KernelSource& source, KernelFunction functio
 
 // Each order starts from what the buffers hold now; the first one's results are kept.
 void StrictRunner::Run(const StrictKernel& kernel, const Geometry& geometry, const std::vector<Piece>& pieces,
-                       bool takes_args) {
+                       bool takes_args, std::vector<Touched>* touched) {
   const std::lock_guard lock(mutex_);
   std::unique_ptr<Memory> first;
   for (uint32_t i = 0; i < orders_; ++i) {
@@ -101,6 +101,7 @@ void StrictRunner::Run(const StrictKernel& kernel, const Geometry& geometry, con
     }
   }
   first->CopyBack();
+  if (touched != nullptr) *touched = first->WhatWasTouched();
 }
 
 }  // namespace pjrt_metal::software

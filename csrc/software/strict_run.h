@@ -26,7 +26,9 @@ class StrictRunner {
 
   // `pieces`: the kernel's buffers in order, and last its arguments if it takes some. Writes into
   // them what the kernel wrote. Throws Internal that says which of Metal's rules was violated.
-  void Run(const StrictKernel& kernel, const Geometry& geometry, const std::vector<Piece>& pieces, bool takes_args);
+  // `touched`, if given, gets what the kernel accessed.
+  void Run(const StrictKernel& kernel, const Geometry& geometry, const std::vector<Piece>& pieces, bool takes_args,
+           std::vector<Touched>* touched = nullptr);
 
  private:
   const uint32_t orders_;

@@ -11,77 +11,13 @@
 #include <map>
 
 #include "csrc/metal/encoder.h"
-#include "tests/checks.h"
-#include "tests/metal/fake/fake.h"
+#include "tests/metal/fixture.h"
 
 namespace pjrt_metal::metal {
 namespace {
 
-const KernelSource kAdd = {
-    "k_add",
-    R"(kernel void k_add(device const float* a [[buffer(0)]], device const float* b [[buffer(1)]],
-                      device float* out [[buffer(2)]], constant float& scale [[buffer(3)]],
-                      uint3 tid [[thread_position_in_grid]]) {
-  out[tid.x] = a[tid.x] + scale * b[tid.x];
-})",
-    {ParamKind::kInput, ParamKind::kInput, ParamKind::kOutput, ParamKind::kArgs, ParamKind::kThreadPositionInGrid},
-    false};
-// One that does nothing.
+// A kernel that does nothing.
 KernelSource Empty(const std::string& name) { return {name, "kernel void " + name + "() {}", {}, false}; }
-constexpr Grid kGrid = {{100, 1, 1}, {0, 0, 0}};
-
-std::unique_ptr<Device> Only() {
-  auto devices = Discover();
-  EXPECT(devices.size() == 1);
-  return std::move(devices[0]);
-}
-
-float* Floats(const AllocationRef& allocation) { return reinterpret_cast<float*>(allocation->data()); }
-
-std::span<const std::byte> Bytes(const float& value) { return std::as_bytes(std::span(&value, 1)); }
-
-std::optional<Error> Finish(Encoder& encoder) {
-  std::promise<std::optional<Error>> done;
-  encoder.Commit([&](std::optional<Error> error) { done.set_value(std::move(error)); });
-  return done.get_future().get();
-}
-
-template <typename Function>
-Error Thrown(Function function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error;
-  }
-  throw std::logic_error("nothing was thrown");
-}
-
-bool Has(const Error& error, Code code, std::initializer_list<const char*> texts) {
-  for (const char* text : texts) {
-    if (std::strstr(error.what(), text) == nullptr) {
-      std::fprintf(stderr, "no '%s' in: %s\n", text, error.what());
-      return false;
-    }
-  }
-  return error.code() == code;
-}
-
-// Two inputs of 100 floats, an output of 101, and the kernel.
-struct Fixture {
-  std::unique_ptr<Device> device = Only();
-  AllocationRef a = device->Allocate(400), b = device->Allocate(400), c = device->Allocate(404);
-  PipelineRef add = device->Compile("// preamble", std::span(&kAdd, 1))[0];
-  Fixture() {
-    for (int i = 0; i < 100; ++i) {
-      Floats(a)[i] = static_cast<float>(i);
-      Floats(b)[i] = 2.0f * static_cast<float>(i);
-    }
-  }
-  void Add(Encoder& encoder, float scale, const Grid& grid = kGrid) {
-    const Binding buffers[] = {{a.get(), 0}, {b.get(), 0}, {c.get(), 4}};
-    encoder.Dispatch(*add, buffers, Bytes(scale), grid);
-  }
-};
 
 void Discovery() {
   const auto device = Only();
@@ -295,30 +231,11 @@ const std::map<std::string, void (*)()> kChecks = {
     {"threadgroups", Threadgroups},
 };
 
-// Handlers and the fake's GPU thread release their objects a little after `done`.
-bool NothingLives() {
-  for (int i = 0; i < 1000 && FakeLive() != 0; ++i) usleep(1000);
-  return FakeLive() == 0;
-}
-
-int Main(const std::string& name) {
-  if (name == "facts") {
-    std::fputs(FactsAsJson().c_str(), stdout);
-    return 0;
-  }
-  try {
-    kChecks.at(name)();
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-  const bool clean = NothingLives();
-  if (!clean) std::fprintf(stderr, "%ld objects leak\n", FakeLive());
-  std::fputs(FakeViolations(), stderr);
-  return clean && FakeViolations()[0] == 0 ? 0 : 1;
-}
-
 }  // namespace
 }  // namespace pjrt_metal::metal
 
-int main(int count, char** arguments) { return pjrt_metal::metal::Main(count == 2 ? arguments[1] : "facts"); }
+int main(int count, char** arguments) {
+  using namespace pjrt_metal::metal;
+  if (count == 2) return RunAgainstFake(arguments[1], kChecks);
+  std::fputs(FactsAsJson().c_str(), stdout);
+}

@@ -63,7 +63,7 @@ def differences(facts: dict[str, Any]) -> list[str]:
             found.append(f"{name} is {APPLE['constants'].get(name)}, not {value}")
     for library, symbol, macos in facts["symbols"]:
         if library == "Metal" and APPLE["functions"].get(symbol, [None, None])[1] != macos:
-            found.append(f"{symbol} is not a function of Metal's since macOS {macos}")
+            found.append(f"{symbol} is not a symbol of Metal's since macOS {macos}")
     return found
 
 
@@ -86,7 +86,7 @@ def test_table_is_apples(tmp_path: Path) -> None:
         ('void(int64_t), "15.0"', 'void(int64_t), "13.0"', "[MTLCompileOptions setMathMode:] is in macOS since 15.0"),
         ('"NSProcessInfo", "10.0")', '"NSProcessesInfo", "10.0")', "class NSProcessesInfo is not declared by Apple"),
         ("uint64_t, 5,", "uint64_t, 4,", "MTLCommandBufferStatusError is 5, not 4"),
-        ('"MTLCopyAllDevices"', '"MTLCopyEveryDevice"', "MTLCopyEveryDevice is not a function of Metal's"),
+        ('"MTLCopyAllDevices"', '"MTLCopyEveryDevice"', "MTLCopyEveryDevice is not a symbol of Metal's"),
     ],
 )
 def test_a_wrong_entry_is_found(tmp_path: Path, right: str, wrong: str, message: str) -> None:

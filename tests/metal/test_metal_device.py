@@ -19,15 +19,9 @@ CHECKS = re.findall(
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def program() -> Path:
     """The test program, linked with the fake."""
-    fake = build_fake.library()
-    binary = tmp_path_factory.mktemp("metal") / "metal_device_test"
-    sources = [*sorted((ROOT / "csrc/metal").glob("*.cc")), ROOT / "tests/metal/metal_device_test.cc"]
-    libraries = [str(fake), f"-Wl,-rpath,{fake.parent}", "-lobjc", "-lpthread", "-ldl"]
-    built = run(["g++", "-std=c++20", *WARNINGS, *map(str, sources), "-o", str(binary), *libraries])
-    assert built.returncode == 0, built.stderr
-    return binary
+    return build_fake.program(ROOT / "tests/metal/metal_device_test.cc")
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -37,10 +31,10 @@ def test_against_fake_metal(program: Path, check: str) -> None:
 
 
 def test_facts_are_one_wellformed_table(program: Path) -> None:
-    facts = json.loads(run([str(program), "facts"]).stdout)
+    facts = json.loads(run([str(program)]).stdout)
     selectors = [(receiver, selector) for receiver, selector, _, _ in facts["messages"]]
     assert len(selectors) == len(set(selectors))
-    one_type = re.compile(r"r?\^?v|r\*|\^?@\??|[BqQ:]|\{\w+=[qQ]+\}")
+    one_type = re.compile(r"r?\^?v|r\*|\^?@\??|[BdqQ:]|\{\w+=[qQ]+\}")
     for _, selector, types, macos in facts["messages"]:
         parts = one_type.findall(types)
         assert "".join(parts) == types
@@ -57,8 +51,8 @@ def test_without_metal_there_is_no_device(tmp_path: Path) -> None:
         "  const size_t found = pjrt_metal::metal::Discover(&refused).size();\n"
         '  std::printf("%zu %s", found, refused.at(0).c_str());\n}\n'
     )
-    sources = [*sorted((ROOT / "csrc/metal").glob("*.cc")), source]
+    inputs = [*build_fake.device_objects(), source]
     binary = tmp_path / "none"
-    built = run(["g++", "-std=c++20", *WARNINGS, *map(str, sources), "-o", str(binary), "-ldl"])
+    built = run(["g++", "-std=c++20", *WARNINGS, *map(str, inputs), "-o", str(binary), "-ldl", "-lpthread"])
     assert built.returncode == 0, built.stderr
     assert run([str(binary)]).stdout == "0 no Metal: this process lacks MTLCopyAllDevices"

@@ -5,8 +5,13 @@
 
 static const uint64_t kMaxInlineBytes = 4096;
 
+static long barriers;
+long FakeBarriers(void) { return __atomic_load_n(&barriers, __ATOMIC_SEQ_CST); }
+
 void FailCommandBuffer(MTLCommandBuffer *buffer, int64_t code, const char *text) {
-  if (buffer->error == nil) buffer->error = [MakeError("MTLCommandBufferErrorDomain", code, text) retain];
+  if (buffer->error != nil) return;
+  buffer->error = [MakeError("MTLCommandBufferErrorDomain", code, text) retain];
+  buffer->error->details = MakeEncoderDetails(buffer);
 }
 
 @implementation FakeCommand
@@ -23,7 +28,14 @@ void FailCommandBuffer(MTLCommandBuffer *buffer, int64_t code, const char *text)
   ended = true;
   owner->open = nil;
 }
+- (void)setLabel:(NSString *)label {
+  CHECK(info->label == nil, "an encoder labelled twice");
+  info->label = [label retain];
+}
 - (void)add:(FakeCommand *)command {
+  command->encoder = info;
+  command->after_barrier = !concurrent || after_barrier;
+  after_barrier = false;
   CHECK(!ended && owner->status == kNotEnqueued, "a command after endEncoding or commit");
   if (owner->status != kNotEnqueued) {
     [command release];
@@ -120,6 +132,11 @@ long FakeDispatches(void) { return __atomic_load_n(&dispatches, __ATOMIC_SEQ_CST
   [self bind:(Bound){copy, {copy->bytes, length}, 0} at:index];
   [copy release];
 }
+- (void)memoryBarrierWithScope:(uint64_t)scope {
+  CHECK(!ended && scope == 1, "a barrier of scope %lu, or after endEncoding", scope);
+  __atomic_add_fetch(&barriers, 1, __ATOMIC_SEQ_CST);
+  after_barrier = true;
+}
 - (void)dispatchThreads:(MTLSize)threads threadsPerThreadgroup:(MTLSize)group {
   CHECK(state != nil, "dispatch without a pipeline");
   if (state == nil) return;
@@ -202,19 +219,25 @@ long FakeDispatches(void) { return __atomic_load_n(&dispatches, __ATOMIC_SEQ_CST
 // --- Command buffers ---
 
 @implementation MTLCommandBuffer
-- (id)open:(Class)type {
+- (id)open:(Class)type concurrent:(bool)concurrent {
   CHECK(open == nil && status == kNotEnqueued, "an encoder while another is open, or after commit");
+  if (Fails("encoder")) return nil;
   MTLCommandEncoder *encoder = [type alloc];
   encoder->owner = [self retain];
+  encoder->concurrent = concurrent;
+  encoder->after_barrier = true;  // encoders wait for one another where their resources need it
+  encoder->info = [MTLCommandBufferEncoderInfo alloc];
+  encoders = realloc(encoders, (encoder_count + 1) * sizeof *encoders);
+  encoders[encoder_count++] = encoder->info;
   open = encoder;
   return Autorelease(encoder);
 }
 - (id)computeCommandEncoderWithDispatchType:(uint64_t)type {
-  CHECK(type == 0, "dispatch type %lu", type);
-  return [self open:objc_getClass("MTLComputeCommandEncoder")];
+  CHECK(type <= 1, "dispatch type %lu", type);
+  return [self open:objc_getClass("MTLComputeCommandEncoder") concurrent:type == 1];
 }
 - (id)blitCommandEncoder {
-  return [self open:objc_getClass("MTLBlitCommandEncoder")];
+  return [self open:objc_getClass("MTLBlitCommandEncoder") concurrent:false];
 }
 - (void)addCompletedHandler:(Block *)block {
   CHECK(status == kNotEnqueued && handler == NULL, "a handler after commit, or a second one");
@@ -228,19 +251,24 @@ long FakeDispatches(void) { return __atomic_load_n(&dispatches, __ATOMIC_SEQ_CST
   CHECK(status == kNotEnqueued && open == nil, "commit twice, or with an open encoder");
   if (status == kNotEnqueued) StartCommandBuffer(self);
 }
-- (void)waitUntilCompleted {
-  CHECK(status != kNotEnqueued, "wait before commit");
-  if (status != kNotEnqueued) WaitForCommandBuffer(self);
-}
 - (uint64_t)status {
   return status;
 }
 - (id)error {
   return error;
 }
+- (double)GPUStartTime {
+  CHECK(status >= kCompleted, "times of a command buffer that has not completed");
+  return gpu_start;
+}
+- (double)GPUEndTime {
+  return gpu_end;
+}
 - (void)dealloc {
   for (size_t i = 0; i < count; ++i) [commands[i] release];
   free(commands);
+  for (size_t i = 0; i < encoder_count; ++i) [encoders[i] release];
+  free(encoders);
   free(handler);
   [error release];
   if (status == kNotEnqueued) GiveUpPlace(queue);
@@ -249,8 +277,16 @@ long FakeDispatches(void) { return __atomic_load_n(&dispatches, __ATOMIC_SEQ_CST
 }
 @end
 
+@implementation MTLCommandBufferDescriptor
+- (void)setErrorOptions:(uint64_t)new_options {
+  options = new_options;
+}
+@end
+
 @implementation MTLCommandQueue
-- (id)commandBuffer {
+- (id)commandBufferWithDescriptor:(MTLCommandBufferDescriptor *)descriptor {
+  CHECK(descriptor->options == 1, "error options %lu", descriptor->options);
+  if (Fails("commandBuffer")) return nil;
   TakePlace(self);
   MTLCommandBuffer *buffer = [MTLCommandBuffer alloc];
   buffer->queue = [self retain];

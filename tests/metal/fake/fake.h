@@ -20,10 +20,16 @@ const char* FakeLiveNames(void);
 //   family     no Apple GPU          width      64 threads a SIMD group
 //   run        command buffers, for lack of memory; run:2, with that MTLCommandBufferError
 //   reorder    completions come swapped in pairs
+//   commandBuffer, encoder   nil instead of one
 void FakeFail(const char* what);
 void FakeMacos(int major);
 // How many kernels have been dispatched and run.
 long FakeDispatches(void);
+// The GPU starts no command buffer while it is paused.
+void FakePause(int paused);
+// Command buffers that were committed, and barriers encoded, so far.
+long FakeCommitted(void);
+long FakeBarriers(void);
 
 #ifdef __cplusplus
 }

@@ -211,6 +211,16 @@ bool Alive(NSObject *object) { return __atomic_load_n(&object->references, __ATO
 @end
 NSString *MakeString(const char *text) { return [[NSString alloc] initWithBytes:text length:strlen(text) encoding:4]; }
 
+@implementation NSDictionary
+- (id)objectForKey:(id)wanted {
+  return wanted == key ? object : nil;
+}
+- (void)dealloc {
+  [object release];
+  [super dealloc];
+}
+@end
+
 @implementation NSError
 - (id)localizedDescription {
   return Autorelease(MakeString(text));
@@ -221,7 +231,11 @@ NSString *MakeString(const char *text) { return [[NSString alloc] initWithBytes:
 - (int64_t)code {
   return code;
 }
+- (id)userInfo {
+  return details;
+}
 - (void)dealloc {
+  [details release];
   free(text);
   [super dealloc];
 }

@@ -12,7 +12,11 @@ static const useconds_t kLatency = 200;
 
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static MTLCommandBuffer *committed, *finished;  // guarded by fake_lock, in order
+static bool paused;                             // so is this
+static long commits;
+long FakeCommitted(void) { return __atomic_load_n(&commits, __ATOMIC_SEQ_CST); }
 
+enum { kDeviceRemoved = 11 };
 static const struct {
   int64_t code;
   const char *text;
@@ -22,7 +26,7 @@ static const struct {
     {4,
      "Ignored (for causing prior/excessive GPU errors) (00000004:kIOGPUCommandBufferCallbackErrorSubmissionsIgnored)"},
     {8, "Insufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)"},
-    {11, "Device was removed"},
+    {kDeviceRemoved, "Device was removed"},
 };
 
 static const char *FailureText(int64_t code) {
@@ -49,7 +53,7 @@ static MTLCommandBuffer *Take(MTLCommandBuffer **list, int milliseconds) {
   until.tv_nsec %= 1000000000;
   pthread_mutex_lock(&fake_lock);
   int status = 0;
-  while (*list == nil && status == 0) {
+  while ((*list == nil || (paused && list == &committed)) && status == 0) {
     status = milliseconds == 0 ? pthread_cond_wait(&changed, &fake_lock)
                                : pthread_cond_timedwait(&changed, &fake_lock, &until);
   }
@@ -59,12 +63,36 @@ static MTLCommandBuffer *Take(MTLCommandBuffer **list, int milliseconds) {
   return buffer;
 }
 
+void FakePause(int pause) {
+  pthread_mutex_lock(&fake_lock);
+  paused = pause;
+  pthread_cond_broadcast(&changed);
+  pthread_mutex_unlock(&fake_lock);
+}
+
+static double Seconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
 static void Run(MTLCommandBuffer *buffer) {
   NSAutoreleasePool *pool = [[NSAutoreleasePool alloc] init];
+  buffer->gpu_start = Seconds();
   usleep(kLatency);
   const int64_t failure = FailingRun();
-  if (failure != 0) FailCommandBuffer(buffer, failure, FailureText(failure));
-  for (size_t i = 0; i < buffer->count && buffer->error == nil; ++i) [buffer->commands[i] runIn:buffer];
+  if (failure != 0) {
+    const bool of_encoder = failure != kDeviceRemoved && buffer->encoder_count > 0;
+    if (of_encoder) buffer->encoders[buffer->encoder_count - 1]->state = kEncoderFaulted;
+    FailCommandBuffer(buffer, failure, FailureText(failure));
+  }
+  for (size_t i = 0; i < buffer->count && buffer->error == nil; ++i) {
+    FakeCommand *command = buffer->commands[i];
+    if (command->after_barrier) FakeBarrier();
+    [command runIn:buffer];
+    command->encoder->state = buffer->error == nil ? kEncoderDone : kEncoderFaulted;
+  }
+  buffer->gpu_end = Seconds();
   // What it named is nobody's business any more, before its handler runs.
   for (size_t i = 0; i < buffer->count; ++i) [buffer->commands[i] release];
   buffer->count = 0;
@@ -118,13 +146,8 @@ void StartCommandBuffer(MTLCommandBuffer *buffer) {
   [buffer retain];
   pthread_mutex_lock(&fake_lock);
   buffer->status = kCommitted;
+  __atomic_add_fetch(&commits, 1, __ATOMIC_SEQ_CST);
   Append(&committed, buffer);
-  pthread_mutex_unlock(&fake_lock);
-}
-
-void WaitForCommandBuffer(MTLCommandBuffer *buffer) {
-  pthread_mutex_lock(&fake_lock);
-  while (buffer->status < kCompleted) pthread_cond_wait(&changed, &fake_lock);
   pthread_mutex_unlock(&fake_lock);
 }
 

@@ -87,15 +87,24 @@ struct Autoreleased {
 @end
 NSString *MakeString(const char *text);
 
+// Of one key.
+@interface NSDictionary : NSObject {
+ @public
+  id key, object;
+}
+@end
+
 @interface NSError : NSObject {
  @public
   char *text;
   const char *domain;
   int64_t code;
+  NSDictionary *details;  // or nil
 }
 - (id)localizedDescription;
 - (id)domain;
 - (int64_t)code;
+- (id)userInfo;
 @end
 // Autoreleased.
 id MakeError(const char *domain, int64_t code, const char *text);
@@ -151,8 +160,21 @@ MTLBuffer *MakeBuffer(uint64_t length, uint64_t options);
 
 @class MTLCommandBuffer;
 
+// What an error tells of an encoder (faults.m).
+@interface MTLCommandBufferEncoderInfo : NSObject {
+ @public
+  NSString *label;
+  int64_t state;  // MTLCommandEncoderErrorState
+}
+@end
+enum { kEncoderUnknown = 0, kEncoderDone = 1, kEncoderFaulted = 4 };
+
 // What the GPU does. A subclass holds references to all that it needs.
-@interface FakeCommand : NSObject
+@interface FakeCommand : NSObject {
+ @public
+  MTLCommandBufferEncoderInfo *encoder;  // the command buffer keeps it
+  bool after_barrier;                    // waits for all commands before it
+}
 - (void)runIn:(MTLCommandBuffer *)buffer;
 @end
 
@@ -160,13 +182,18 @@ MTLBuffer *MakeBuffer(uint64_t length, uint64_t options);
  @public
   int outstanding;  // command buffers that have not completed
 }
-- (id)commandBuffer;
+@end
+@interface MTLCommandBufferDescriptor : NSObject {
+ @public
+  uint64_t options;
+}
 @end
 
 @interface MTLCommandEncoder : NSObject {
  @public
   MTLCommandBuffer *owner;
-  bool ended;
+  MTLCommandBufferEncoderInfo *info;  // the command buffer keeps it
+  bool ended, concurrent, after_barrier;
 }
 - (void)endEncoding;
 // Takes over the reference.
@@ -182,6 +209,9 @@ enum { kNotEnqueued = 0, kCommitted = 2, kCompleted = 4, kFailed = 5 };
   FakeCommand **commands;
   size_t count;
   uint64_t status;
+  double gpu_start, gpu_end;
+  MTLCommandBufferEncoderInfo **encoders;
+  size_t encoder_count;
   Block *handler;
   NSError *error;
   MTLCommandBuffer *next;  // in one of the GPU's lists
@@ -189,6 +219,8 @@ enum { kNotEnqueued = 0, kCommitted = 2, kCompleted = 4, kFailed = 5 };
 @end
 // Ends its run with an error of MTLCommandBufferErrorDomain.
 void FailCommandBuffer(MTLCommandBuffer *buffer, int64_t code, const char *text);
+// The encoders of a command buffer, as an error's userInfo has them.
+NSDictionary *MakeEncoderDetails(MTLCommandBuffer *buffer);
 
 // What a compute encoder has bound at an index.
 typedef struct {
@@ -207,7 +239,6 @@ typedef struct {
 
 // The GPU takes the committed buffer (and a reference of its own); gpu.m.
 void StartCommandBuffer(MTLCommandBuffer *buffer);
-void WaitForCommandBuffer(MTLCommandBuffer *buffer);
 // Counts a command buffer that a queue gives out; waits while there are too many.
 void TakePlace(MTLCommandQueue *queue);
 void GiveUpPlace(MTLCommandQueue *queue);

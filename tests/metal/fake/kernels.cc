@@ -9,6 +9,7 @@
 #include "csrc/software/host_cpu.h"
 #include "csrc/software/kernel_cache.h"
 #include "csrc/software/strict_run.h"
+#include "tests/metal/fake/overlaps.h"
 #include "tests/metal/fake/signature.h"
 
 using namespace pjrt_metal;
@@ -113,9 +114,13 @@ char* FakeRunKernel(const FakeKernel* kernel, const FakeSpan* buffers, const uin
                       parameter.kind == ParamKind::kOutput});
     }
     pieces.insert(pieces.end(), arguments.begin(), arguments.end());
-    runner.Run(kernel->code, geometry, pieces, !arguments.empty());
-    return nullptr;
+    std::vector<strict::Touched> touched;
+    runner.Run(kernel->code, geometry, pieces, !arguments.empty(), &touched);
+    const std::string overlap = fake::AddToPhase(kernel->signature.name, std::move(touched));
+    return overlap.empty() ? nullptr : Text(overlap);
   } catch (const std::exception& exception) {
     return Text(exception.what());
   }
 }
+
+void FakeBarrier(void) { fake::NewPhase(); }

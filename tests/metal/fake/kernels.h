@@ -26,9 +26,11 @@ const char *FakeKernelName(const FakeKernel *kernel);
 // What is wrong with a buffer at this address at [[buffer(index)]], or with none at all there; NULL or a text
 // to free.
 char *FakeCheckBuffer(const FakeKernel *kernel, uint32_t index, const FakeSpan *span, size_t offset);
-// Runs a grid of threads; NULL, or a text to free that says which rule the kernel broke.
+// Runs a grid of threads; NULL, or a text to free that says which rule the kernel broke. It may run at the same
+// time as those since the last FakeBarrier: one of its rules is that none of these writes what another accesses.
 char *FakeRunKernel(const FakeKernel *kernel, const FakeSpan *buffers, const uint32_t *threads,
                     const uint32_t *per_threadgroup);
+void FakeBarrier(void);
 
 #ifdef __cplusplus
 }

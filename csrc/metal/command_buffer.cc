@@ -1,0 +1,146 @@
+#include "csrc/metal/command_buffer.h"
+
+#include <algorithm>
+
+namespace pjrt_metal::metal {
+namespace {
+
+// Metal's limit for setBytes; more goes into a buffer of its own.
+constexpr size_t kMaxInlineBytes = 4096;
+// Kernels named in one error.
+constexpr size_t kMaxNamed = 8;
+
+std::string Names(const std::vector<std::string>& kernels) {
+  if (kernels.empty()) return "a copy";
+  std::string text = kernels.size() == 1 ? "kernel " : "kernels ";
+  for (size_t i = 0; i < std::min(kernels.size(), kMaxNamed); ++i) text += (i == 0 ? "" : ", ") + kernels[i];
+  if (kernels.size() > kMaxNamed) text += " and " + std::to_string(kernels.size() - kMaxNamed) + " more";
+  return text;
+}
+
+}  // namespace
+
+// Ends the open encoder if it is of another kind, and returns one of this kind.
+Id CommandBuffer::Encoder(Kind kind) {
+  if (kind_ == kind) return encoder_.get();
+  EndEncoder();
+  const Id buffer = command_buffer_.get();
+  encoder_ = Ref::Retain(kind == Kind::kCompute ? Send<Message::kComputeCommandEncoder>(buffer, kDispatchTypeConcurrent)
+                                                : Send<Message::kBlitCommandEncoder>(buffer));
+  if (!encoder_) throw Error(Code::kUnavailable, "Metal gave no command encoder");
+  kind_ = kind;
+  passes_.push_back({"pjrt_metal " + std::to_string(passes_.size()), {}});
+  Send<Message::kSetLabel>(encoder_.get(), String(passes_.back().label).get());
+  return encoder_.get();
+}
+
+void CommandBuffer::EndEncoder() {
+  if (kind_ == Kind::kNone) return;
+  Send<Message::kEndEncoding>(encoder_.get());
+  encoder_ = Ref();
+  kind_ = Kind::kNone;
+  state_ = nullptr;
+  hazards_.Clear();  // what later encoders access, Metal orders
+}
+
+void CommandBuffer::Encode(const Recording& recording) {
+  const Pool pool;
+  for (const auto& command : recording.commands) {
+    std::visit([&](const auto& one) { Encode(one, recording); }, command);
+    ++commands_;
+  }
+}
+
+void CommandBuffer::Encode(const Launch& launch, const Recording& recording) {
+  const MetalPipeline& pipeline = *launch.pipeline;
+  Ref long_arguments;  // the command buffer retains them until it has completed
+  if (launch.argument_bytes > kMaxInlineBytes) {
+    long_arguments = Ref::Adopt(Send<Message::kNewBufferWithBytes>(
+        device_, recording.arguments.data() + launch.first_argument_byte, launch.argument_bytes, kStorageModeShared));
+    if (!long_arguments) throw ResourceExhausted(pipeline.name + ": no memory for its arguments");
+  }
+  const Id encoder = Encoder(Kind::kCompute);
+  const auto accesses = std::span(recording.accesses).subspan(launch.first_buffer, launch.buffers);
+  if (hazards_.Conflict(accesses)) {
+    Send<Message::kMemoryBarrier>(encoder, kBarrierScopeBuffers);
+    hazards_.Clear();
+  }
+  hazards_.Add(accesses);
+  if (state_ != pipeline.state.get()) {
+    state_ = pipeline.state.get();
+    Send<Message::kSetComputePipelineState>(encoder, state_);
+    passes_.back().kernels.push_back(pipeline.name);
+  }
+  for (const BoundBuffer& bound : std::span(recording.buffers).subspan(launch.first_buffer, launch.buffers)) {
+    Send<Message::kSetBuffer>(encoder, bound.buffer, bound.offset, bound.index);
+  }
+  if (long_arguments) {
+    Send<Message::kSetBuffer>(encoder, long_arguments.get(), 0, pipeline.args_index);
+  } else if (launch.argument_bytes > 0) {
+    Send<Message::kSetBytes>(encoder, recording.arguments.data() + launch.first_argument_byte, launch.argument_bytes,
+                             pipeline.args_index);
+  }
+  Send<Message::kDispatchThreads>(encoder, launch.threads, launch.threadgroup);
+}
+
+void CommandBuffer::Encode(const Blit& blit, const Recording&) {
+  Send<Message::kCopyFromBuffer>(Encoder(Kind::kBlit), blit.source, blit.source_offset, blit.destination,
+                                 blit.destination_offset, blit.bytes);
+}
+
+void CommandBuffer::Commit(std::function<void()> handler) {
+  const Pool pool;
+  EndEncoder();
+  AddCompletedHandler(command_buffer_.get(), [handler = std::move(handler)](Id) { handler(); });
+  Send<Message::kCommit>(command_buffer_.get());
+}
+
+std::optional<Error> CommandBuffer::Failure() const {
+  const Id buffer = command_buffer_.get();
+  if (Send<Message::kStatus>(buffer) != kStatusError) return std::nullopt;
+  static constexpr std::pair<int64_t, Code> kCodes[] = {
+      {kErrorTimeout, Code::kDeadlineExceeded},
+      {kErrorAccessRevoked, Code::kUnavailable},
+      {kErrorOutOfMemory, Code::kResourceExhausted},
+      {kErrorDeviceRemoved, Code::kUnavailable},
+  };
+  const Pool pool;
+  const Id error = Send<Message::kError>(buffer);
+  Code code = Code::kInternal;
+  if (error != nullptr) {
+    const int64_t given = Send<Message::kCode>(error);
+    for (const auto& [metal, ours] : kCodes) {
+      if (metal == given) code = ours;
+    }
+  }
+  return Error(code, "Metal could not run a submission: " + ErrorText(error) + Blamed(error));
+}
+
+// The encoders that the error calls faulted or affected, by the labels that they were given; all
+// if it names none.
+std::string CommandBuffer::Blamed(Id error) const {
+  const Id details = error == nullptr ? nullptr : Send<Message::kUserInfo>(error);
+  const Id infos = details == nullptr ? nullptr : Send<Message::kObjectForKey>(details, *GetRuntime().encoder_info_key);
+  std::string text;
+  const uint64_t count = infos == nullptr ? 0 : Send<Message::kCount>(infos);
+  for (uint64_t i = 0; i < count; ++i) {
+    const Id info = Send<Message::kObjectAtIndex>(infos, i);
+    const int64_t state = Send<Message::kErrorState>(info);
+    if (state != kEncoderFaulted && state != kEncoderAffected) continue;
+    const std::string label = Text(Send<Message::kLabel>(info));
+    for (const Pass& pass : passes_) {
+      if (pass.label != label) continue;
+      text += std::string("; ") + (state == kEncoderFaulted ? "fault in " : "affected: ") + Names(pass.kernels);
+    }
+  }
+  if (!text.empty()) return text;
+  std::vector<std::string> kernels;
+  for (const Pass& pass : passes_) kernels.insert(kernels.end(), pass.kernels.begin(), pass.kernels.end());
+  return "; it held " + Names(kernels);
+}
+
+std::pair<double, double> CommandBuffer::Times() const {
+  return {Send<Message::kGpuStartTime>(command_buffer_.get()), Send<Message::kGpuEndTime>(command_buffer_.get())};
+}
+
+}  // namespace pjrt_metal::metal

@@ -1,0 +1,65 @@
+// One MTLCommandBuffer: recordings are encoded into it, and it says what became of them.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "csrc/metal/hazards.h"
+#include "csrc/metal/objc.h"
+#include "csrc/metal/recording.h"
+#include "csrc/runtime/error.h"
+
+namespace pjrt_metal::metal {
+
+// How long the GPU was at a command buffer, in seconds of the host's clock since it started.
+struct GpuTimes {
+  double start, end;
+  size_t commands, submissions;
+};
+
+class CommandBuffer {
+ public:
+  CommandBuffer(Id device, Ref command_buffer) : device_(device), command_buffer_(std::move(command_buffer)) {}
+  CommandBuffer(const CommandBuffer&) = delete;
+  CommandBuffer& operator=(const CommandBuffer&) = delete;
+  // Metal aborts if an encoder dies before endEncoding.
+  ~CommandBuffer() { EndEncoder(); }
+
+  // Throws what Metal refuses; the commands before that one stay.
+  void Encode(const Recording& recording);
+  size_t commands() const { return commands_; }
+  // `handler` is called once, on a thread of Metal's. Metal keeps the command buffer until then.
+  void Commit(std::function<void()> handler);
+
+  // After completion. None if the command buffer did not fail; else Metal's own text and the
+  // kernels that it may be about.
+  std::optional<Error> Failure() const;
+  std::pair<double, double> Times() const;
+
+ private:
+  enum class Kind { kNone, kCompute, kBlit };
+  // What an encoder holds, for errors.
+  struct Pass {
+    std::string label;
+    std::vector<std::string> kernels;  // without those that are as the one before
+  };
+  Id Encoder(Kind kind);
+  void EndEncoder();
+  void Encode(const Launch& launch, const Recording& recording);
+  void Encode(const Blit& blit, const Recording& recording);
+  std::string Blamed(Id error) const;
+
+  Id device_;
+  Ref command_buffer_;
+  Ref encoder_;  // open if kind_ is not kNone
+  Kind kind_ = Kind::kNone;
+  Id state_ = nullptr;  // the pipeline state set in the open compute encoder
+  Hazards hazards_;     // of the open compute encoder
+  std::vector<Pass> passes_;
+  size_t commands_ = 0;
+};
+
+}  // namespace pjrt_metal::metal

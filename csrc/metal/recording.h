@@ -1,0 +1,52 @@
+// A submission's commands before they are encoded, checked and resolved. Encoding waits until the
+// submission is complete (or long): only then may its commands share a command buffer with
+// others', and a submission that is given up leaves nothing behind.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "csrc/metal/hazards.h"
+#include "csrc/metal/resources.h"
+
+namespace pjrt_metal::metal {
+
+struct BoundBuffer {
+  Id buffer;
+  uint64_t offset;
+  uint32_t index;  // [[buffer(i)]]
+};
+
+// `first_...` and counts: which entries of the recording's vectors are this launch's.
+struct Launch {
+  const MetalPipeline* pipeline;
+  size_t first_buffer, buffers;
+  size_t first_argument_byte, argument_bytes;
+  Size threads, threadgroup;
+};
+
+struct Blit {
+  Id source;
+  uint64_t source_offset;
+  Id destination;
+  uint64_t destination_offset;
+  uint64_t bytes;
+};
+
+struct Recording {
+  std::vector<std::variant<Launch, Blit>> commands;
+  std::vector<BoundBuffer> buffers;
+  std::vector<Access> accesses;  // one a bound buffer
+  std::vector<std::byte> arguments;
+
+  void Clear() {
+    commands.clear();
+    buffers.clear();
+    accesses.clear();
+    arguments.clear();
+  }
+};
+
+}  // namespace pjrt_metal::metal

@@ -1,0 +1,524 @@
+// Submissions to the Metal device: shared command buffers, hazards, host steps, times and errors.
+#include "csrc/metal/encoder.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "tests/metal/fixture.h"
+
+namespace pjrt_metal::metal {
+namespace {
+
+// What submissions' `done` was called with, in order.
+class Log {
+ public:
+  std::function<void(std::optional<Error>)> Entry(int number) {
+    return [this, number](std::optional<Error> error) {
+      const std::lock_guard lock(mutex_);
+      done_.push_back(number);
+      if (error) errors_.push_back(*error);
+      changed_.notify_all();
+    };
+  }
+  std::vector<int> Wait(size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return done_.size() >= count; });
+    return done_;
+  }
+  bool InOrder(size_t count) {
+    const std::vector<int> done = Wait(count);
+    return done.size() == count && std::ranges::is_sorted(done);
+  }
+  std::vector<Error> errors() {
+    const std::lock_guard lock(mutex_);
+    return errors_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<int> done_;
+  std::vector<Error> errors_;
+};
+
+class Paused {
+ public:
+  Paused() { FakePause(1); }
+  ~Paused() { FakePause(0); }
+};
+
+void Submit(Fixture& f, Log& log, int number, int launches = 1) {
+  auto encoder = f.device->NewEncoder();
+  for (int i = 0; i < launches; ++i) f.Add(*encoder, static_cast<float>(number));
+  encoder->Commit(log.Entry(number));
+}
+
+// c = a + scale * b, in independent parts of larger buffers: part `to` of `c` from part `from` of `a`.
+struct Parts {
+  static constexpr size_t kFloats = 100, kBytes = 4 * kFloats, kCount = 8;
+  Fixture f;
+  AllocationRef memory = f.device->Allocate(kCount * kBytes);
+  Parts() { std::fill_n(Floats(memory), kCount * kFloats, 1.0f); }
+  Binding Part(size_t part, bool known = true) const {
+    return {memory.get(), part * kBytes, known ? kBytes : SIZE_MAX};
+  }
+  void Add(Encoder& encoder, size_t from, size_t to, bool known = true) const {
+    const Binding buffers[] = {Part(from, known), Part(from, known), Part(to, known)};
+    encoder.Dispatch(*f.add, buffers, Bytes(kOne), kGrid);
+  }
+  // Barriers that `encode` makes in one submission.
+  template <typename Encode>
+  long Barriers(Encode encode) const {
+    const long before = FakeBarriers();
+    auto encoder = f.device->NewEncoder();
+    encode(*encoder);
+    EXPECT(!Finish(*encoder));
+    return FakeBarriers() - before;
+  }
+  static constexpr float kOne = 1.0f;
+};
+
+void SharesCommandBuffers() {
+  Fixture f;
+  Log log;
+  {
+    const Paused paused;
+    for (int i = 0; i < 10; ++i) Submit(f, log, i);
+    EXPECT(FakeCommitted() == 2);  // the GPU has work; the other eight wait in one
+  }
+  EXPECT(log.InOrder(10) && log.errors().empty());
+  EXPECT(FakeCommitted() == 3);
+  EXPECT(Floats(f.c)[2] == 19.0f);
+}
+
+void LongBatchesAreCommitted() {
+  Fixture f;
+  Log log;
+  {
+    const Paused paused;
+    for (int i = 0; i < 2 + 64; ++i) Submit(f, log, i);
+    EXPECT(FakeCommitted() == 3);
+    // 130 commands: two that are long, and a rest.
+    Submit(f, log, 66, 130);
+    EXPECT(FakeCommitted() == 5);
+  }
+  EXPECT(log.InOrder(67));
+}
+
+void OldBatchesAreCommitted() {
+  Fixture f;
+  Log log;
+  {
+    const Paused paused;
+    for (int i = 0; i < 3; ++i) Submit(f, log, i);
+    EXPECT(FakeCommitted() == 2);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    Submit(f, log, 3);
+    EXPECT(FakeCommitted() == 3);
+  }
+  EXPECT(log.InOrder(4));
+}
+
+void SyncCommitsWhatIsOpen() {
+  Fixture f;
+  Log log;
+  FakePause(1);
+  for (int i = 0; i < 4; ++i) Submit(f, log, i);
+  auto encoder = f.device->NewEncoder();
+  std::thread resume([] {
+    while (FakeCommitted() < 3) std::this_thread::yield();
+    FakePause(0);
+  });
+  encoder->Sync();
+  resume.join();
+  EXPECT(Floats(f.c)[2] == 7.0f);
+  EXPECT(log.InOrder(4));
+}
+
+void EmptySubmissionsKeepTheirPlace() {
+  Fixture f;
+  Log log;
+  f.device->NewEncoder()->Commit(log.Entry(0));
+  EXPECT(log.InOrder(1));  // nothing was before it
+  {
+    const Paused paused;
+    for (int i = 1; i < 4; ++i) {
+      Submit(f, log, 10 * i);
+      f.device->NewEncoder()->Commit(log.Entry(10 * i + 1));
+    }
+    EXPECT(log.InOrder(1));
+  }
+  EXPECT(log.InOrder(7));
+  EXPECT(FakeCommitted() == 3);
+}
+
+// More command buffers than Metal's queue has: the fake tells.
+void ManyCommandBuffers() {
+  Fixture f;
+  Log log;
+  FakePause(1);
+  std::thread resume([] {
+    while (FakeCommitted() < 30) std::this_thread::yield();
+    FakePause(0);
+  });
+  Submit(f, log, 0, 100 * 64);
+  resume.join();
+  EXPECT(log.InOrder(1));
+}
+
+// A `done` may submit, however full the queue is.
+void SubmitsWhenDone() {
+  Fixture f;
+  Log log;
+  FakePause(1);
+  std::atomic<int> left = 100;
+  std::function<void(std::optional<Error>)> again = [&](std::optional<Error>) {
+    if (--left > 0) {
+      auto encoder = f.device->NewEncoder();
+      f.Add(*encoder, 1.0f);
+      encoder->Commit(again);
+    } else {
+      log.Entry(0)(std::nullopt);
+    }
+  };
+  again(std::nullopt);
+  std::thread other([&] { Submit(f, log, 1, 40 * 64); });
+  while (FakeCommitted() < 30) std::this_thread::yield();
+  FakePause(0);
+  other.join();
+  log.Wait(2);
+}
+
+void ManyThreads() {
+  constexpr int kThreads = 4, kSubmissions = 60;
+  Fixture f;
+  std::array<AllocationRef, kThreads> results;
+  for (AllocationRef& result : results) {
+    result = f.device->Allocate(400);
+    std::fill_n(Floats(result), 100, 0.0f);
+  }
+  std::array<Log, kThreads> logs;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kSubmissions; ++i) {
+        auto encoder = f.device->NewEncoder();
+        const Binding buffers[] = {{results[t].get(), 0}, {f.a.get(), 0}, {results[t].get(), 0}};
+        const int launches = i % 7 == 0 ? 100 : 3;
+        const float scale = 1.0f / static_cast<float>(launches);
+        for (int k = 0; k < launches; ++k) encoder->Dispatch(*f.add, buffers, Bytes(scale), kGrid);
+        if (i % 5 == t) encoder->Host([&, t] { Floats(results[t])[0] += 1.0f; });
+        if (i % 11 == t) encoder->Sync();
+        encoder->Commit(logs[t].Entry(i));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (int t = 0; t < kThreads; ++t) {
+    EXPECT(logs[t].InOrder(kSubmissions) && logs[t].errors().empty());
+    EXPECT(std::abs(Floats(results[t])[99] - 99.0f * kSubmissions) < 1.0f);
+    EXPECT(Floats(results[t])[0] == kSubmissions / 5);
+  }
+}
+
+void IndependentLaunchesHaveNoBarrier() {
+  const Parts parts;
+  EXPECT(parts.Barriers([&](Encoder& encoder) {
+    for (size_t to = 1; to < Parts::kCount; ++to) parts.Add(encoder, 0, to);
+  }) == 0);
+  // Reads of the same memory, and an empty rest of it.
+  EXPECT(parts.Barriers([&](Encoder& encoder) {
+    parts.Add(encoder, 0, 1);
+    parts.Add(encoder, 0, 2);
+  }) == 0);
+}
+
+void DependentLaunchesHaveBarriers() {
+  const Parts parts;
+  const auto barriers = [&](std::initializer_list<std::pair<size_t, size_t>> adds) {
+    return parts.Barriers([&](Encoder& encoder) {
+      for (const auto& [from, to] : adds) parts.Add(encoder, from, to);
+    });
+  };
+  EXPECT(barriers({{0, 1}, {1, 2}}) == 1);          // reads what was written
+  EXPECT(barriers({{0, 1}, {2, 0}}) == 1);          // writes what was read
+  EXPECT(barriers({{0, 1}, {2, 1}}) == 1);          // writes what was written
+  EXPECT(barriers({{0, 1}, {0, 2}, {1, 3}}) == 1);  // of an earlier one
+  EXPECT(barriers({{0, 1}, {1, 2}, {0, 3}}) == 1);  // the barrier was for all before it
+  EXPECT(barriers({{0, 1}, {1, 2}, {2, 3}}) == 2);
+  // Up to the allocation's end, if the size is not known.
+  EXPECT(parts.Barriers([&](Encoder& encoder) {
+    parts.Add(encoder, 0, 3);
+    parts.Add(encoder, 1, 2, false);
+  }) == 1);
+  // Between submissions of one command buffer too: each is committed while the GPU has two others.
+  Log log;
+  const long before = FakeBarriers();
+  {
+    const Paused paused;
+    for (int i = 0; i < 4; ++i) {
+      auto encoder = parts.f.device->NewEncoder();
+      parts.Add(*encoder, static_cast<size_t>(i), static_cast<size_t>(i) + 1);
+      encoder->Commit(log.Entry(i));
+    }
+  }
+  EXPECT(log.InOrder(4));
+  EXPECT(FakeBarriers() - before == 1);
+}
+
+void CopiesAreOrdered() {
+  const Parts parts;
+  auto encoder = parts.f.device->NewEncoder();
+  parts.Add(*encoder, 0, 1);
+  encoder->Copy(parts.Part(1), parts.Part(2), Parts::kBytes);      // a blit
+  encoder->Copy(parts.Part(2), parts.Part(3), Parts::kBytes - 1);  // a kernel
+  encoder->Copy(parts.Part(3), parts.Part(4), Parts::kBytes - 1);  // another, after a barrier
+  parts.Add(*encoder, 4, 5);
+  if (const auto error = Finish(*encoder)) throw *error;
+  EXPECT(Floats(parts.memory)[5 * Parts::kFloats] == 4.0f);
+}
+
+void HostStepsRunInOrder() {
+  Fixture f;
+  auto encoder = f.device->NewEncoder();
+  const std::thread::id caller = std::this_thread::get_id();
+  std::atomic<int> steps = 0;
+  const auto step = [&](int number, float expected) {
+    encoder->Host([&, number, expected] {
+      if (steps++ != number || Floats(f.c)[2] != expected || std::this_thread::get_id() == caller) {
+        throw Internal("step " + std::to_string(number) + " came too early or too late");
+      }
+      Floats(f.b)[1] += 1.0f;
+    });
+  };
+  Floats(f.c)[2] = 0.0f;
+  {
+    const Paused paused;
+    step(0, 0.0f);
+    f.Add(*encoder, 1.0f);  // 1 + 3
+    step(1, 4.0f);
+    step(2, 4.0f);
+    f.Add(*encoder, 1.0f);  // 1 + 5
+    step(3, 6.0f);
+    for (int i = 0; i < 100; ++i) f.Add(*encoder, 1.0f);  // 1 + 6
+    step(4, 7.0f);
+    // Encoding did not wait for the GPU, which has not begun.
+    EXPECT(steps <= 1);
+  }
+  EXPECT(!Finish(*encoder));
+  EXPECT(steps == 5);
+}
+
+// What is behind a host step is encoded, but not given to Metal, which would end a wait that is long.
+void NothingPassesAHostStep() {
+  Fixture f;
+  Log log;
+  std::promise<void> go;
+  auto encoder = f.device->NewEncoder();
+  encoder->Host([&] {
+    go.get_future().wait();
+    Floats(f.a)[1] = 5.0f;
+  });
+  f.Add(*encoder, 1.0f);
+  encoder->Commit(log.Entry(0));
+  for (int i = 1; i < 4; ++i) Submit(f, log, i, 70);
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT(FakeCommitted() == 0 && log.Wait(0).empty());
+  go.set_value();
+  EXPECT(log.InOrder(4) && log.errors().empty());
+  EXPECT(Floats(f.c)[2] == 11.0f);
+}
+
+// A host step may wait for the submissions before its own.
+void HostStepsWaitForEarlierSubmissions() {
+  Fixture f;
+  Log log;
+  const long committed = FakeCommitted();
+  {
+    const Paused paused;
+    for (int i = 0; i < 4; ++i) Submit(f, log, i);
+    auto encoder = f.device->NewEncoder();
+    f.Add(*encoder, 4.0f);
+    encoder->Host([&] { log.Wait(4); });
+    encoder->Commit(log.Entry(4));
+  }
+  EXPECT(log.InOrder(5) && log.errors().empty());
+  EXPECT(FakeCommitted() - committed == 3);
+}
+
+void HostErrors() {
+  Fixture f;
+  Log log;
+  bool skipped = true;
+  {
+    auto encoder = f.device->NewEncoder();
+    encoder->Host([] { throw InvalidArgument("the matrix is singular"); });
+    encoder->Host([&] { skipped = false; });
+    f.Add(*encoder, 1.0f);
+    encoder->Commit(log.Entry(0));
+    auto other = f.device->NewEncoder();
+    other->Host([] { throw std::runtime_error("of another type"); });
+    other->Commit(log.Entry(1));
+    Submit(f, log, 2);
+  }
+  EXPECT(log.InOrder(3) && skipped);
+  const std::vector<Error> errors = log.errors();
+  EXPECT(errors.size() == 2);
+  EXPECT(Has(errors[0], Code::kInvalidArgument, {"the matrix is singular"}));
+  EXPECT(Has(errors[1], Code::kInternal, {"host step", "of another type"}));
+  EXPECT(Floats(f.c)[2] == 5.0f);
+  auto encoder = f.device->NewEncoder();
+  encoder->Host([] { throw InvalidArgument("seen by Sync"); });
+  EXPECT(Has(Thrown([&] { encoder->Sync(); }), Code::kInvalidArgument, {"seen by Sync"}));
+}
+
+void HostStepsAfterGpuErrorsAreSkipped() {
+  Fixture f;
+  FakeFail("run");
+  auto encoder = f.device->NewEncoder();
+  bool ran = false;
+  f.Add(*encoder, 1.0f);
+  encoder->Host([&] { ran = true; });
+  f.Add(*encoder, 1.0f);
+  const auto error = Finish(*encoder);
+  EXPECT(error && Has(*error, Code::kResourceExhausted, {"Insufficient Memory"}));
+  EXPECT(!ran);
+}
+
+// An exception ends a submission of which a part is running: its memory is free afterwards.
+void AbandonedSubmissions() {
+  Fixture f;
+  std::atomic<bool> ran = false;
+  {
+    auto encoder = f.device->NewEncoder();
+    for (int i = 0; i < 70; ++i) f.Add(*encoder, 1.0f);
+    encoder->Host([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      ran = true;
+    });
+    for (int i = 0; i < 70; ++i) f.Add(*encoder, 2.0f);
+  }
+  EXPECT(ran);
+  EXPECT(Floats(f.c)[2] == 5.0f);
+  const long committed = FakeCommitted();
+  {
+    auto encoder = f.device->NewEncoder();
+    f.Add(*encoder, 7.0f);
+  }
+  EXPECT(FakeCommitted() == committed);  // of a short one nothing runs
+}
+
+// All submissions that a failed command buffer held fail, no others; and the kernel is named.
+void ErrorsNameKernels() {
+  Fixture f;
+  Log log;
+  FakeFail("run:3");
+  auto encoder = f.device->NewEncoder();
+  encoder->Copy({f.a.get(), 0}, {f.b.get(), 0}, 400);
+  f.Add(*encoder, 1.0f);
+  const auto error = Finish(*encoder);
+  EXPECT(error && Has(*error, Code::kInternal, {"PageFault) (MTLCommandBufferErrorDomain 3); fault in kernel k_add"}));
+  encoder->Copy({f.a.get(), 0}, {f.b.get(), 0}, 400);
+  const auto copying = Finish(*encoder);
+  EXPECT(copying && Has(*copying, Code::kInternal, {"fault in a copy"}));
+  FakeFail("run");
+  {
+    const Paused paused;
+    for (int i = 0; i < 5; ++i) Submit(f, log, i);
+  }
+  EXPECT(log.InOrder(5) && log.errors().size() == 5);
+  EXPECT(Has(log.errors()[4], Code::kResourceExhausted, {"(MTLCommandBufferErrorDomain 8); fault in kernel k_add"}));
+  FakeFail("");
+  Submit(f, log, 5);
+  EXPECT(log.InOrder(6) && log.errors().size() == 5);
+}
+
+void DeviceRemoved() {
+  for (const char* what : {"run:11", "commandBuffer", "encoder"}) {
+    Fixture f;
+    Log log;
+    FakeFail(what);
+    bool ran = false;
+    for (int i = 0; i < 40; ++i) {
+      auto encoder = f.device->NewEncoder();
+      f.Add(*encoder, 1.0f);
+      encoder->Host([&] { ran = true; });
+      for (int k = 0; k < 100; ++k) f.Add(*encoder, 1.0f);
+      encoder->Commit(log.Entry(i));
+      f.Add(*encoder, 1.0f);
+      EXPECT(Thrown([&] { encoder->Sync(); }).code() == Code::kUnavailable);
+    }
+    EXPECT(log.InOrder(40) && !ran);
+    const std::vector<Error> errors = log.errors();
+    EXPECT(errors.size() == 40);
+    EXPECT(std::ranges::all_of(errors, [](const Error& error) { return error.code() == Code::kUnavailable; }));
+    if (std::strcmp(what, "run:11") == 0) {
+      EXPECT(Has(errors[0], Code::kUnavailable, {"Device was removed", "; it held kernel k_add"}));
+    }
+    FakeFail("");
+    Submit(f, log, 40);
+    EXPECT(log.InOrder(41) && log.errors().size() == 40);
+  }
+}
+
+void Times() {
+  Fixture f;
+  const Ref devices = Ref::Adopt(GetRuntime().copy_all_devices());
+  const Id device = Send<Message::kObjectAtIndex>(devices.get(), 0);
+  std::mutex mutex;
+  std::vector<GpuTimes> times;
+  const auto queue = std::make_shared<CommandQueue>(
+      device, Ref::Adopt(Send<Message::kNewCommandQueue>(device)), [] { return nullptr; },
+      [&](const GpuTimes& one) {
+        const std::lock_guard lock(mutex);
+        times.push_back(one);
+      });
+  {
+    const Paused paused;
+    for (int i = 0; i < 5; ++i) {
+      auto encoder = NewMetalEncoder(queue);
+      f.Add(*encoder, 1.0f);
+      f.Add(*encoder, 1.0f);
+      encoder->Commit(nullptr);
+    }
+  }
+  queue->Close();
+  EXPECT(times.size() == 3);
+  for (const GpuTimes& one : times) EXPECT(one.start > 0 && one.end - one.start > 0.0002 && one.end - one.start < 1);
+  EXPECT(times[0].end <= times[1].start);
+  EXPECT(times[0].commands == 2 && times[0].submissions == 1);
+  EXPECT(times[2].commands == 6 && times[2].submissions == 3);
+}
+
+const std::map<std::string, void (*)()> kChecks = {
+    {"shares_command_buffers", SharesCommandBuffers},
+    {"long_batches_are_committed", LongBatchesAreCommitted},
+    {"old_batches_are_committed", OldBatchesAreCommitted},
+    {"sync_commits_what_is_open", SyncCommitsWhatIsOpen},
+    {"empty_submissions_keep_their_place", EmptySubmissionsKeepTheirPlace},
+    {"many_command_buffers", ManyCommandBuffers},
+    {"submits_when_done", SubmitsWhenDone},
+    {"many_threads", ManyThreads},
+    {"independent_launches_have_no_barrier", IndependentLaunchesHaveNoBarrier},
+    {"dependent_launches_have_barriers", DependentLaunchesHaveBarriers},
+    {"copies_are_ordered", CopiesAreOrdered},
+    {"host_steps_run_in_order", HostStepsRunInOrder},
+    {"nothing_passes_a_host_step", NothingPassesAHostStep},
+    {"host_steps_wait_for_earlier_submissions", HostStepsWaitForEarlierSubmissions},
+    {"host_errors", HostErrors},
+    {"host_steps_after_gpu_errors_are_skipped", HostStepsAfterGpuErrorsAreSkipped},
+    {"abandoned_submissions", AbandonedSubmissions},
+    {"errors_name_kernels", ErrorsNameKernels},
+    {"device_removed", DeviceRemoved},
+    {"times", Times},
+};
+
+}  // namespace
+}  // namespace pjrt_metal::metal
+
+int main(int, char** arguments) { return pjrt_metal::metal::RunAgainstFake(arguments[1], pjrt_metal::metal::kChecks); }

@@ -1,0 +1,78 @@
+"""Submissions to the Metal device against the fake Metal, and faults planted in them that the fake must notice."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.metal import build_fake
+from tests.metal.build_fake import ROOT, run
+
+TEST = ROOT / "tests/metal/encoder_test.cc"
+CHECKS = re.findall(r'^    \{"(\w+)", \w+\},$', TEST.read_text(), re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def program() -> Path:
+    return build_fake.program(TEST)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_against_fake_metal(program: Path, check: str) -> None:
+    result = run([str(program), check])
+    assert result.returncode == 0, result.stderr
+
+
+def test_gpu_times_are_logged(program: Path) -> None:
+    result = run(["env", "PJRT_METAL_LOG=1", str(program), "shares_command_buffers"])
+    lines = re.findall(r"execute: gpu +([\d.]+) ms  (.*)", result.stderr)
+    assert [detail for _, detail in lines] == [
+        "1 commands of 1 submissions",
+        "1 commands of 1 submissions",
+        "8 commands of 8 submissions",
+    ]
+    assert all(0.2 <= float(milliseconds) < 1000 for milliseconds, _ in lines)
+
+
+FAULTS = [
+    (
+        "hazards.cc",
+        "one.begin < other.end && other.begin < one.end",
+        "false",
+        "copies_are_ordered",
+        "no barrier is between",
+    ),
+    (
+        "command_buffer.cc",
+        "Send<Message::kMemoryBarrier>(encoder, kBarrierScopeBuffers);",
+        "",
+        "copies_are_ordered",
+        "no barrier is between",
+    ),
+    ("metal_device.cc", "kind == ParamKind::kOutput}", "false}", "copies_are_ordered", "no barrier is between"),
+    ("command_buffer.cc", "hazards_.Add(accesses);", "", "copies_are_ordered", "no barrier is between"),
+    (
+        "command_queue.cc",
+        "kMaxBatches = 32",
+        "kMaxBatches = 320",
+        "many_command_buffers",
+        "a queue's 64 command buffers do not complete",
+    ),
+    ("command_queue.cc", "if (batch->host_steps > 0) return;", "", "nothing_passes_a_host_step", "FakeCommitted"),
+    ("command_queue.cc", "if (then.work && then.submission->error)", "if (false)", "host_errors", "skipped"),
+    ("encoder.cc", "if (encoded_)", "if (false)", "abandoned_submissions", "ran"),
+]
+
+
+@pytest.mark.parametrize(("file", "right", "wrong", "check", "message"), FAULTS)
+def test_a_planted_fault_is_noticed(
+    tmp_path: Path, file: str, right: str, wrong: str, check: str, message: str
+) -> None:
+    text = (ROOT / "csrc/metal" / file).read_text()
+    assert text.count(right) == 1
+    changed = tmp_path / file
+    changed.write_text(text.replace(right, wrong))
+    result = run([str(build_fake.program(TEST, changed)), check])
+    assert result.returncode == 1 and message in result.stderr, result.stderr
