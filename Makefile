@@ -41,6 +41,7 @@ clean:
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/installed-%: $(BIN)/python $(PACKAGE)
+	@echo 'installing pjrt-metal and its [$*] extra: downloads, and a build of one to two minutes'
 	$(BIN)/pip install -q '.[$*]' $(PINS)
 	touch $@
 

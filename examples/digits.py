@@ -86,7 +86,7 @@ def seconds_a_step(
 def main(argv: list[str]) -> None:
     del argv
     device = jax.devices()[0]
-    print(f"device: {device} ({device.device_kind}), jax {jax.__version__}")
+    print(f"device: {device.device_kind}, jax {jax.__version__}")
     train_x, train_y, test_x, test_y = load()
     batch = _BATCH.value
     steps = len(train_x) // batch
@@ -103,17 +103,18 @@ def main(argv: list[str]) -> None:
     start = time.perf_counter()
     losses = []
     rng = np.random.default_rng(0)
-    with tqdm(total=_EPOCHS.value * steps, unit="step") as bar:
+    with tqdm(total=_EPOCHS.value * steps, unit="step", desc="compiling") as bar:
         for _ in range(_EPOCHS.value):
             order = rng.permutation(len(train_x))
             for i in range(steps):
                 chosen = order[i * batch : (i + 1) * batch]
                 state, loss = step(state, train_x[chosen], train_y[chosen])
                 losses.append(float(loss))
+                bar.set_description("training")
                 bar.set_postfix(loss=f"{losses[-1]:.4f}")
                 bar.update()
     accuracy = int(correct(state, test_x, test_y)) / len(test_x)
-    print(f"trained {len(losses)} steps in {time.perf_counter() - start:.1f} s, compilation included")
+    print(f"trained and tested in {time.perf_counter() - start:.1f} s, {len(losses)} steps, compilation included")
     print(f"loss {losses[-1]:.4f}, test accuracy {accuracy:.1%} on {len(test_x)} images")
 
     if _COMPARE.value:
@@ -128,8 +129,11 @@ def main(argv: list[str]) -> None:
         if len(times) == 2:
             print(f"  metal / cpu: {times[0] / times[1]:.2f}")
 
+    import logging
+
     import matplotlib
 
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # the first start tells of its fonts
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from mlir_lowering.errors import CompileError
 from mlir_lowering.graph import Graph
 from mlir_lowering.program import Case, Copy, HostCall, Launch, Program, Slot, SlotKind, Step, While
 
@@ -37,7 +38,10 @@ def open_dump(name: str, fingerprint: str) -> Dumper:
     if not root:
         return Dumper(None)
     folder = Path(root) / f"{re.sub(r'[^A-Za-z0-9_.-]', '_', name)}-{fingerprint[:12]}"
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CompileError(f"PJRT_METAL_DUMP={root}: {error.strerror}: name a folder that can be written") from error
     return Dumper(folder)
 
 

@@ -152,7 +152,7 @@ class Emitter:
     def use(self, dtype: DType) -> None:
         """Notes that the kernel computes with `dtype`. Raises CompileError if no kernel can."""
         if not dtype.msl:
-            raise unsupported(f"arithmetic on {dtype.name}", "", "convert to another type first")
+            raise unsupported(f"arithmetic on {dtype.name}", "", "use f16, bf16 or f32")
         if dtype.name == "bf16" and self.target.language < 31:
             raise unsupported("bf16 before macOS 14 (MSL 3.1)", "", "use f16 or f32, or a newer macOS")
         self.on_host |= dtype.on_host

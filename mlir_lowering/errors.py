@@ -16,8 +16,11 @@ class CompileError(Exception):
         self.code = code
 
 
-def unsupported(what: str, loc: str, advice: str = "") -> CompileError:
+# Always true, where an error has nothing better to advise.
+_ON_CPU = 'run this part on the CPU: JAX_PLATFORMS=metal,cpu and jax.device_put(x, jax.devices("cpu")[0])'
+
+
+def unsupported(what: str, loc: str, advice: str = _ON_CPU) -> CompileError:
     """An UNIMPLEMENTED error: `what` names the op and its types, `loc` is the user's source line."""
     where = f"\n  at {loc}" if loc else ""
-    how = f"\n  {advice}" if advice else ""
-    return CompileError(f"pjrt-metal does not support {what}{where}{how}", UNIMPLEMENTED)
+    return CompileError(f"pjrt-metal does not support {what}{where}\n  {advice}", UNIMPLEMENTED)

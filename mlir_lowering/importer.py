@@ -42,16 +42,22 @@ _SKIPPED = frozenset({"sdy.mesh"})
 
 
 class SourceLine:
-    """Where an op comes from; its text is made only when somebody reads it."""
+    """Where an op comes from; its text is made only when somebody reads it.
 
-    __slots__ = ("_location",)
+    jax leaves functions of its own without lines: there the line of the innermost call that has one is the op's.
+    """
 
-    def __init__(self, location: ir.Location) -> None:
+    __slots__ = ("_caller", "_location")
+
+    def __init__(self, location: ir.Location, caller: SourceLine | None) -> None:
         self._location = location
+        self._caller = caller
 
     def __str__(self) -> str:
         text = str(self._location)
         found = re.search(r'"([^"]*)":(\d+):(\d+)', text)
+        if found is None and self._caller is not None:
+            return str(self._caller)
         name = re.match(r'loc\("([^"]*)"', text)
         line = f"{found[1]}:{found[2]}" if found else ""
         return " ".join(filter(None, [line, f"({name[1]})" if name and "/" in name[1] else ""]))
@@ -163,10 +169,11 @@ class _Importer:
             if name == "func.func":
                 self.functions[op.name.value] = op
             elif name not in _SKIPPED:
-                raise unsupported(f"{name} in a module", str(SourceLine(op.location)))
+                raise unsupported(f"{name} in a module", str(self.source(op)))
         self.types: dict[Any, TensorType] = {}
         self.attrs: dict[Any, Any] = {}
         self.calls = 0
+        self.caller: SourceLine | None = None  # of the function that is being inlined
 
     def graph(self) -> Graph:
         main = self.functions.get("main")
@@ -201,11 +208,14 @@ class _Importer:
         _check_layouts(graph)
         return graph
 
+    def source(self, op: Any) -> SourceLine:
+        return SourceLine(op.location, self.caller)
+
     def type(self, type: ir.Type, op: Any) -> TensorType:
         known = self.types.get(type)
         if known is not None:
             return known
-        loc = str(SourceLine(op.location))
+        loc = str(self.source(op))
         if str(type) == _TOKEN:
             # Tokens order what has effects, which keeps its order anyway; jax passes them as empty arrays.
             known = self.types[type] = TensorType((0,), PRED)
@@ -224,7 +234,7 @@ class _Importer:
         known = TensorType(tuple(type.shape), dtype)
         if known.size > MAX_ELEMENTS:
             raise CompileError(
-                f"{op.operation.name} has a value of type {known}, {known.bytes} bytes of memory:"
+                f"{op.operation.name} has a value of type {known} ({known.size} elements, {known.bytes} bytes):"
                 f" arrays have at most {MAX_ELEMENTS} elements\n  at {loc}",
                 RESOURCE_EXHAUSTED,
             )
@@ -266,7 +276,7 @@ class _Importer:
             return handler(self, op, operands, region)
         if name in _IDENTITY:
             return operands
-        loc = SourceLine(op.location)
+        loc = self.source(op)
         operation = op.operation
         types = [self.type(result.type, op) for result in operation.results]
         if name not in OPS:
@@ -274,7 +284,7 @@ class _Importer:
         for type in (*types, *(v.type for v in operands)):
             if not type.dtype.msl:
                 what = f"{Op(name, operands, types).signature()}: arithmetic on {type.dtype}"
-                raise unsupported(what, str(loc), "convert to another type first")
+                raise unsupported(what, str(loc), "use f16, bf16 or f32")
         regions = [self.region(inner, op, values) for inner in operation.regions]
         made = Op(name, operands, types, self.op_attributes(operation), regions, loc)
         region.ops.append(made)
@@ -282,7 +292,7 @@ class _Importer:
 
     def region(self, inner: Any, op: Any, values: dict[Any, Value]) -> Region:
         if len(inner.blocks) != 1:
-            raise unsupported(f"{op.operation.name} with branches", str(SourceLine(op.location)))
+            raise unsupported(f"{op.operation.name} with branches", str(self.source(op)))
         block = inner.blocks[0]
         region = Region()
         for argument in block.arguments:
@@ -297,6 +307,7 @@ class _Importer:
         callee = self.functions.get(function)
         if callee is None:
             raise CompileError(f"the program calls {function}, which it does not define")
+        outer, self.caller = self.caller, self.source(op)
         self.calls += 1
         if self.calls > MAX_CALLS:
             raise CompileError(f"{function} calls itself, or calls are nested too deep")
@@ -304,6 +315,7 @@ class _Importer:
         inlined = Region()
         self.block(block, inlined, dict(zip(block.arguments, operands, strict=True)))
         self.calls -= 1
+        self.caller = outer
         region.ops += inlined.ops
         return inlined.outputs
 
@@ -316,7 +328,7 @@ class _Importer:
             return self.call(attrs["decomposition"], op, operands, region)
         types = [self.type(result.type, op) for result in op.operation.results]
         inner = attrs.get("composite_attributes", {})
-        made = Op(name, operands, types, dict(inner), loc=SourceLine(op.location))
+        made = Op(name, operands, types, dict(inner), loc=self.source(op))
         region.ops.append(made)
         return made.results
 
@@ -326,7 +338,7 @@ class _Importer:
         target = attrs["call_target_name"]
         if target in _IDENTITY_CALLS:
             return operands
-        loc = SourceLine(op.location)
+        loc = self.source(op)
         dictionary = host_calls.ffi_dictionary(operation, target, str(loc))
         if attrs.get("called_computations"):
             raise unsupported(f'the custom call "{target}" with computations', str(loc))
@@ -339,20 +351,20 @@ class _Importer:
 
     def token(self, op: Any, operands: list[Value], region: Region) -> list[Value]:
         type = self.type(op.operation.results[0].type, op)
-        made = Op("stablehlo.constant", [], [type], {"value": np.zeros((0,), np.bool_)}, loc=SourceLine(op.location))
+        made = Op("stablehlo.constant", [], [type], {"value": np.zeros((0,), np.bool_)}, loc=self.source(op))
         region.ops.append(made)
         return made.results
 
     def constant(self, op: Any, operands: list[Value], region: Region) -> list[Value]:
         type = self.type(op.operation.results[0].type, op)
-        made = Op("stablehlo.constant", [], [type], {"value": constant_array(op, type)}, loc=SourceLine(op.location))
+        made = Op("stablehlo.constant", [], [type], {"value": constant_array(op, type)}, loc=self.source(op))
         region.ops.append(made)
         return made.results
 
     def device_number(self, op: Any, operands: list[Value], region: Region) -> list[Value]:
         """A program runs on one device, whose number among its replicas and partitions is 0."""
         type = TensorType((), U32)
-        made = Op("stablehlo.constant", [], [type], {"value": np.zeros((), np.uint32)}, loc=SourceLine(op.location))
+        made = Op("stablehlo.constant", [], [type], {"value": np.zeros((), np.uint32)}, loc=self.source(op))
         region.ops.append(made)
         return made.results
 
@@ -376,7 +388,7 @@ def _only_block(function: Any) -> Any:
     if len(blocks) != 1:
         raise unsupported(
             f"a function of {len(blocks)} blocks ({function.name.value})",
-            str(SourceLine(function.location)),
+            str(SourceLine(function.location, None)),
         )
     return blocks[0]
 

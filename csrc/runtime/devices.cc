@@ -22,7 +22,8 @@ std::vector<std::unique_ptr<Device>> DiscoverDevices() {
   if (choice != "software") devices = metal::Discover(nullptr, software::Create);
   if (devices.empty()) {
     if (choice == "gpu") {
-      throw FailedPrecondition("PJRT_METAL_DEVICE=gpu, but this machine has no GPU that Metal can use");
+      throw FailedPrecondition(
+          "PJRT_METAL_DEVICE=gpu, but this machine has no GPU that Metal can use: unset it, or use software");
     }
     devices.push_back(software::Create());
   }

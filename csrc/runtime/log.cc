@@ -13,7 +13,8 @@ bool LogEnabled() {
 
 void LogPhase(const char* phase, double milliseconds, const std::string& detail) {
   if (!LogEnabled()) return;
-  std::fprintf(stderr, "pjrt_metal: %-24s %9.3f ms  %s\n", phase, milliseconds, detail.c_str());
+  std::fprintf(stderr, "pjrt_metal: %-28s %9.3f ms%s%s\n", phase, milliseconds, detail.empty() ? "" : "  ",
+               detail.c_str());
 }
 
 }  // namespace pjrt_metal

@@ -106,8 +106,8 @@ void CompileLibrary(const std::vector<std::string>& compiler, std::span<const ch
   }
   if (result.succeeded && access(output.c_str(), R_OK) == 0) return;
   throw Internal("compiling kernels for software Metal failed (" + result.outcome + "):\n" +
-                 FirstLines(ReadFile(log).value_or("(its messages could not be read)\n")) +
-                 "repeat with: " + ShellText(command) + "\nsource: " + source);
+                 FirstLines(ReadFile(log).value_or("(its messages could not be read)\n")) + "repeat with: " +
+                 ShellText(command) + "\nsource: " + source + "\nPJRT_METAL_CXX chooses another compiler");
 }
 
 }  // namespace pjrt_metal::software

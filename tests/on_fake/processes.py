@@ -17,9 +17,7 @@ def run(arguments: list[str], **variables: str) -> subprocess.CompletedProcess[s
     environment = os.environ | {"JAX_PLATFORMS": "metal,cpu", "PJRT_METAL_DEVICE": "gpu"} | variables
     environment["LD_PRELOAD"] = str(build_fake.library())
     command = [sys.executable, *arguments]
-    return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1200, check=False
-    )
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1200, check=False)
 
 
 def run_tests(*arguments: str, orders: int = 1) -> None:
