@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "csrc/metal/mpsgraph.h"
+
 namespace pjrt_metal::metal {
 namespace {
 
@@ -16,13 +18,21 @@ class MetalEncoder : public Encoder {
  public:
   explicit MetalEncoder(std::shared_ptr<CommandQueue> queue) : queue_(std::move(queue)) {}
   // A submission given up by an exception: Metal aborts if an encoder dies before endEncoding.
-  ~MetalEncoder() override { EndEncoder(); }
+  // One that is watched must complete some time.
+  ~MetalEncoder() override {
+    EndEncoder();
+    if (!watched_) return;
+    queue_->Commit(command_buffer_, true, nullptr);
+    queue_->Wait();
+  }
 
   void Dispatch(const Pipeline& pipeline, std::span<const Binding> buffers, std::span<const std::byte> args,
                 const Grid& grid) override;
   void Copy(Binding source, Binding destination, size_t bytes) override;
   void Host(std::function<void()> work) override;
+  void Call(const LibraryCall& call, std::span<const Binding> buffers) override;
   void Sync() override;
+  double SyncAndTime() override;
   void Commit(std::function<void(std::optional<Error>)> done) override;
 
  private:
@@ -30,10 +40,13 @@ class MetalEncoder : public Encoder {
   Id Encode(Kind kind);
   void EndEncoder();
   Ref EndCommandBuffer();
+  std::vector<Ref> Finish();
 
   std::shared_ptr<CommandQueue> queue_;
-  Ref command_buffer_;  // made by the first command: a queue has only 64 that have not completed
-  Ref encoder_;         // open if kind_ is not kNone
+  Ref command_buffer_;          // made by the first command: a queue has only 64 that have not completed
+  bool watched_ = false;        // its completion handler is there
+  std::vector<Ref> committed_;  // those before it that MPSGraph committed
+  Ref encoder_;                 // open if kind_ is not kNone
   Kind kind_ = Kind::kNone;
   Id state_ = nullptr;  // the pipeline state set in the open compute encoder
 };
@@ -155,16 +168,51 @@ void MetalEncoder::Copy(Binding source, Binding destination, size_t bytes) {
   }
 }
 
+void MetalEncoder::Call(const LibraryCall& abstract_call, std::span<const Binding> buffers) {
+  const auto& call = static_cast<const GraphCall&>(abstract_call);
+  if (buffers.size() != 3) throw Internal(call.name + ": called with " + std::to_string(buffers.size()) + " buffers");
+  GraphBuffer resolved[3];
+  for (size_t i = 0; i < 3; ++i) {
+    const Range range = Resolve(buffers[i], buffers[i].bytes, call.name);
+    resolved[i] = {range.buffer, range.offset};
+  }
+  EndEncoder();
+  if (!command_buffer_) command_buffer_ = queue_->NewCommandBuffer();
+  // Before MPSGraph may commit it: nobody could be told of its completion any more.
+  if (!watched_) queue_->Watch(command_buffer_);
+  watched_ = true;
+  Ref next = EncodeGraph(call, command_buffer_.get(), resolved);
+  if (next.get() == command_buffer_.get()) return;
+  queue_->Adopt(command_buffer_, next);
+  committed_.push_back(std::exchange(command_buffer_, std::move(next)));
+}
+
 void MetalEncoder::Host(std::function<void()> work) {
   Sync();
   work();
 }
 
-void MetalEncoder::Sync() {
-  const Ref command_buffer = EndCommandBuffer();
-  queue_->Commit(command_buffer, nullptr);
+// Waits, and returns all command buffers since the last time, of which none failed.
+std::vector<Ref> MetalEncoder::Finish() {
+  const Ref last = EndCommandBuffer();
+  queue_->Commit(last, std::exchange(watched_, false), nullptr);
   queue_->Wait();
-  if (auto error = CommandBufferError(command_buffer.get())) throw *error;
+  std::vector<Ref> finished = std::exchange(committed_, {});
+  finished.push_back(last);
+  for (const Ref& command_buffer : finished) {
+    if (auto error = CommandBufferError(command_buffer.get())) throw *error;
+  }
+  return finished;
+}
+
+void MetalEncoder::Sync() { Finish(); }
+
+double MetalEncoder::SyncAndTime() {
+  double seconds = 0;
+  for (const Ref& command_buffer : Finish()) {
+    seconds += Send<Message::kGpuEndTime>(command_buffer.get()) - Send<Message::kGpuStartTime>(command_buffer.get());
+  }
+  return seconds;
 }
 
 void MetalEncoder::Commit(std::function<void(std::optional<Error>)> done) {
@@ -176,7 +224,16 @@ void MetalEncoder::Commit(std::function<void(std::optional<Error>)> done) {
     if (done) done(error);
     return;
   }
-  queue_->Commit(command_buffer, std::move(done));
+  if (done && !committed_.empty()) {
+    done = [earlier = std::exchange(committed_, {}), done = std::move(done)](std::optional<Error> error) {
+      for (const Ref& one : earlier) {
+        if (!error) error = CommandBufferError(one.get());
+      }
+      done(std::move(error));
+    };
+  }
+  committed_.clear();
+  queue_->Commit(command_buffer, std::exchange(watched_, false), std::move(done));
 }
 
 }  // namespace
@@ -218,9 +275,13 @@ Ref CommandQueue::NewCommandBuffer() const {
   return command_buffer;
 }
 
-void CommandQueue::Commit(const Ref& command_buffer, Done done) {
-  // The queue lives until its last command buffer has completed.
+// The queue lives until its last command buffer has completed.
+void CommandQueue::Watch(const Ref& command_buffer) {
   AddCompletedHandler(command_buffer.get(), [self = shared_from_this()](Id completed) { self->Completed(completed); });
+}
+
+void CommandQueue::Commit(const Ref& command_buffer, bool watched, Done done) {
+  if (!watched) Watch(command_buffer);
   // Under the lock, so that the order here is Metal's. Handlers run on Metal's threads, never
   // inside commit.
   const std::lock_guard lock(mutex_);
@@ -228,16 +289,34 @@ void CommandQueue::Commit(const Ref& command_buffer, Done done) {
   Send<Message::kCommit>(command_buffer.get());
 }
 
+void CommandQueue::Adopt(const Ref& committed, const Ref& next) {
+  Watch(next);
+  {
+    const std::lock_guard lock(mutex_);
+    in_flight_.push_back({committed, nullptr, std::erase(early_, committed.get()) > 0, std::nullopt});
+  }
+  FinishCompleted();
+}
+
 void CommandQueue::Completed(Id command_buffer) {
-  std::optional<Error> error = CommandBufferError(command_buffer);
+  {
+    const std::lock_guard lock(mutex_);
+    const auto entry =
+        std::ranges::find(in_flight_, command_buffer, [](const InFlight& e) { return e.command_buffer.get(); });
+    if (entry == in_flight_.end()) {
+      early_.push_back(command_buffer);
+    } else {
+      entry->completed = true;
+      entry->error = CommandBufferError(command_buffer);
+    }
+  }
+  FinishCompleted();
+}
+
+void CommandQueue::FinishCompleted() {
   std::vector<InFlight> finished;
   {
     const std::lock_guard lock(mutex_);
-    for (InFlight& entry : in_flight_) {
-      if (entry.command_buffer.get() != command_buffer) continue;
-      entry.completed = true;
-      entry.error = std::move(error);
-    }
     while (!in_flight_.empty() && in_flight_.front().completed) {
       finished.push_back(std::move(in_flight_.front()));
       in_flight_.pop_front();

@@ -48,7 +48,11 @@ class CommandQueue : public std::enable_shared_from_this<CommandQueue> {
   Id device() const { return device_.get(); }
   std::shared_ptr<const MetalPipeline> copy_bytes() const { return copy_bytes_(); }
   Ref NewCommandBuffer() const;  // throws Unavailable
-  void Commit(const Ref& command_buffer, Done done);
+  // Has its completion noticed; Commit does unless told that this was done.
+  void Watch(const Ref& command_buffer);
+  void Commit(const Ref& command_buffer, bool watched, Done done);
+  // MPSGraph committed the first and made the second, which goes on where that ends.
+  void Adopt(const Ref& committed, const Ref& next);
   // Waits for everything committed so far.
   void Wait() const;
 
@@ -60,11 +64,13 @@ class CommandQueue : public std::enable_shared_from_this<CommandQueue> {
     std::optional<Error> error;
   };
   void Completed(Id command_buffer);
+  void FinishCompleted();
 
   Ref device_, queue_;
   MakeCopyBytes copy_bytes_;
   mutable std::mutex mutex_;
   std::deque<InFlight> in_flight_;  // in order of commit
+  std::vector<Id> early_;           // completed before Adopt told of them
 };
 
 std::unique_ptr<Encoder> NewMetalEncoder(std::shared_ptr<CommandQueue> queue);

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "csrc/metal/encoder.h"
+#include "csrc/metal/mpsgraph.h"
 
 namespace pjrt_metal::metal {
 namespace {
@@ -76,6 +77,7 @@ class MetalDevice : public Device {
   AllocationRef Allocate(size_t bytes) override;
   AllocationRef Wrap(void* data, size_t bytes) override;
   std::vector<PipelineRef> Compile(const std::string& preamble, std::span<const KernelSource> kernels) override;
+  LibraryCallRef PrepareLibraryCall(const LibraryOp& op, bool whole) override { return library_.Prepare(op, whole); }
   std::unique_ptr<Encoder> NewEncoder() override { return NewMetalEncoder(queue_); }
   bool runs_on_caller() const override { return false; }
 
@@ -87,12 +89,13 @@ class MetalDevice : public Device {
   Ref device_;
   DeviceInfo info_;
   const Language* language_;
+  GraphLibrary library_;
   std::shared_ptr<CommandQueue> queue_;
   std::mutex cache_mutex_;
   std::map<std::string, std::shared_ptr<const MetalPipeline>> cache_;  // by all that Build reads
 };
 
-MetalDevice::MetalDevice(Id device, const OsVersion& macos) : device_(Ref::Retain(device)) {
+MetalDevice::MetalDevice(Id device, const OsVersion& macos) : device_(Ref::Retain(device)), library_(device, macos) {
   info_.kind = Text(Send<Message::kName>(device));
   const Family* family = std::find_if(std::begin(kFamilies), std::end(kFamilies),
                                       [&](const Family& f) { return Send<Message::kSupportsFamily>(device, f.value); });
