@@ -33,6 +33,13 @@ SOFTWARE = [
 ]
 
 
+# What csrc/metal needs of the runtime.
+METAL = [
+    *sorted((ROOT / "csrc/metal").glob("*.cc")),
+    *(ROOT / f"csrc/runtime/{name}.cc" for name in ("dtype", "environment", "library_op", "log")),
+]
+
+
 def run(command: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 

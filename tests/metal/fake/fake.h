@@ -19,11 +19,15 @@ const char* FakeLiveNames(void);
 //   compile    libraries             threads    pipelines allow 512 threads a threadgroup, not 1024
 //   family     no Apple GPU          width      64 threads a SIMD group
 //   run        command buffers, for lack of memory; run:2, with that MTLCommandBufferError
+//   graph      MPSGraph makes no executables
+//   continue   MPSGraph commits the command buffer and goes on in another
 //   reorder    completions come swapped in pairs
 void FakeFail(const char* what);
 void FakeMacos(int major);
 // How many kernels have been dispatched and run.
 long FakeDispatches(void);
+// How many executables MPSGraph has encoded.
+long FakeGraphCalls(void);
 
 #ifdef __cplusplus
 }
