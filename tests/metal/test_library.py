@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -61,27 +63,52 @@ def test_kernels_never_calls_the_library(kernels: Path) -> None:
 
 
 def choices(log: str) -> list[str]:
-    return [line.split()[2] for line in log.splitlines() if line.startswith("pjrt_metal: library:")]
+    return [line.split()[2] for line in log.splitlines() if re.match(r"pjrt_metal: library: (mpsgraph|kernels) ", line)]
+
+
+def sealed(text: bytes) -> bytes:
+    """A remembered choice with the hash that fits."""
+    return text + hashlib.blake2b(text, digest_size=32).hexdigest().encode() + b"\n"
 
 
 def test_auto_times_once_and_remembers(tmp_path: Path) -> None:
-    """The fake takes a millisecond a command: `dot` is as fast either way, `dot_long` has two kernels."""
-    first, log = run(tmp_path, "auto", "dot", "dot_long", "dot")
-    assert choices(log) == ["kernels", "mpsgraph"]
-    assert first["dot_long"][0] > 2  # timing, then its own
-    assert "(mpsgraph 2.0000 ms, kernels 3.0000 ms)" in log
+    found, log = run(tmp_path, "auto", "dot", "dot_long", "dot")
+    first = choices(log)
+    assert len(first) == 2 and set(first) <= {"mpsgraph", "kernels"}
+    assert all(calls > 2 for name, (calls, _) in found.items() if name == "dot_long")  # timing
     files = {path: path.read_bytes() for path in tmp_path.glob("library-*.txt")}
     assert len(files) == 2
-    again, log = run(tmp_path, "auto", "dot", "dot_long")
-    assert choices(log) == ["kernels", "mpsgraph"]
-    assert [calls for calls, _ in again.values()] == [0, 1]
-    # What is damaged is timed again; the other is still known.
-    damaged = next(path for path, text in files.items() if b"512" not in text)
-    damaged.write_bytes(files[damaged].replace(b"0x1.", b"0x3."))
-    again, log = run(tmp_path, "auto", "dot", "dot_long")
-    assert again["dot"][0] > 2 and again["dot_long"][0] == 1
-    assert f"{damaged} will be replaced" in log
-    assert {path: path.read_bytes() for path in files} == files
+    found, log = run(tmp_path, "auto", "dot", "dot_long")
+    assert choices(log) == first
+    assert [calls for calls, _ in found.values()] == [int(choice == "mpsgraph") for choice in first]
+
+    # What was remembered decides, for both the other way now.
+    for path, text in files.items():
+        *key, times, _ = text.splitlines(keepends=True)
+        assert sealed(b"".join([*key, times])) == text
+        wanted = b"0x1p-9 0x1p-10\n" if first[b"512" in text] == "mpsgraph" else b"0x1p-10 0x1p-9\n"
+        path.write_bytes(sealed(b"".join([*key, wanted])))
+    found, log = run(tmp_path, "auto", "dot", "dot_long")
+    assert choices(log) == [{"mpsgraph": "kernels", "kernels": "mpsgraph"}[choice] for choice in first]
+    assert "(mpsgraph 0.9766 ms, kernels 1.9531 ms)" in log or "(mpsgraph 1.9531 ms, kernels 0.9766 ms)" in log
+    assert all(calls <= 1 for calls, _ in found.values())
+
+
+def test_damaged_memory_is_timed_again(tmp_path: Path) -> None:
+    run(tmp_path, "auto", "dot")
+    (path,) = tmp_path.glob("library-*.txt")
+    whole = path.read_bytes()
+    for damaged in (b"", whole[:-10], whole.replace(b"0x1", b"0x3"), whole + b"x", sealed(b"other\n0x1p-9 0x1p-10\n")):
+        path.write_bytes(damaged)
+        found, log = run(tmp_path, "auto", "dot")
+        assert f"{path} will be replaced" in log
+        assert found["dot"][0] > 2
+        text = path.read_bytes()
+        assert text.startswith(whole[: whole.index(b"0x1")]) and sealed(text[:-65]) == text
+    path.unlink()
+    path.parent.chmod(0o777)
+    found, log = run(tmp_path, "auto", "dot")
+    assert "others may write there" in log and found["dot"][0] > 2 and not path.exists()
 
 
 def test_a_wrong_choice_is_refused() -> None:
