@@ -33,6 +33,10 @@ _BFLOAT_LANGUAGE = 31
 _MAX_FOLDED = 32766
 _MAX_BYTES = 1 << 31
 
+# What a Program's library calls may hold (csrc/runtime/library_op.cc).
+_MAX_RANK = 16
+_MAX_NUMBER = (1 << 31) - 1
+
 # What an epilogue left unfused costs and gains, in arithmetic operations. Assumed, and measured on no GPU: a GPU does
 # 32 f32 operations in the time that a byte takes (2.6 TFLOP/s and 68 GB/s of an M1 are 38, 13.6 and 400 of an M2 Max
 # 34), 2 * 10^7 in that of one more launch, and the library's time for a large contraction is 3/4 of ours. If the
@@ -74,7 +78,10 @@ def match(group: Group, target: Target) -> Match | None:
         return None
     if any(v.type.size == 0 or v.type.bytes >= _MAX_BYTES for v in (*op.operands, op.result)):
         return None
-    return _dot(op, group, target) if op.name == "stablehlo.dot_general" else _convolution(op, group, target)
+    found = _dot(op, group, target) if op.name == "stablehlo.dot_general" else _convolution(op, group, target)
+    if found is None or any(len(v.dims) > _MAX_RANK for v in (found.op.lhs, found.op.rhs, found.op.result)):
+        return None
+    return found if max((*found.op.stride, *found.op.dilation, *found.op.padding)) <= _MAX_NUMBER else None
 
 
 def worth_unfusing(op: Op, users: dict[Value, list[Op]], target: Target) -> bool:
@@ -100,11 +107,14 @@ def worth_unfusing(op: Op, users: dict[Value, list[Op]], target: Target) -> bool
 def _operations(op: LibraryOp) -> int:
     if op.kind is LibraryKind.MATMUL:
         return 2 * math.prod(op.lhs.shape) * op.result.shape[2]
-    # Each position of the convolution's result meets each weight of its group once.
-    weights = {LibraryKind.CONVOLUTION: op.rhs, LibraryKind.DATA_GRADIENT: op.rhs}.get(op.kind, op.result)
-    positions = {LibraryKind.CONVOLUTION: op.result, LibraryKind.DATA_GRADIENT: op.lhs}.get(op.kind, op.rhs)
-    features = positions.shape[1 if op.data_layout is DataLayout.NCHW else 3]
-    return 2 * math.prod(positions.shape) // features * math.prod(weights.shape)
+    # Each position of the convolution's result meets each weight once.
+    weights, result = {
+        LibraryKind.CONVOLUTION: (op.rhs, op.result),
+        LibraryKind.DATA_GRADIENT: (op.rhs, op.lhs),
+        LibraryKind.WEIGHTS_GRADIENT: (op.result, op.rhs),
+    }[op.kind]
+    features = result.shape[1 if op.data_layout is DataLayout.NCHW else 3]
+    return 2 * math.prod(result.shape) // features * math.prod(weights.shape)
 
 
 # Where an operand's elements lie.
@@ -118,23 +128,16 @@ class _Strides:
     source: Value
     steps: tuple[int, ...]
 
-    def view(self, parts: Sequence[Sequence[int]]) -> LibraryView | None:
+    def view(self, parts: Sequence[Sequence[int]]) -> LibraryView:
         """The memory as dimensions in the order of `steps`; `parts`: their extents, joined as the library sees them.
 
-        None unless the memory holds each element once.
+        Every element of memory is one of the value's, once, because MOVES are such: no dimension has gaps.
         """
         extents = [extent for part in parts for extent in part]
         owners = [i for i, part in enumerate(parts) for _ in part]
         shape = tuple(math.prod(part) for part in parts)
         dims = [d for d, extent in enumerate(extents) if extent > 1]
         order = sorted(dims, key=lambda d: -abs(self.steps[d]))
-        dense = 1
-        for d in reversed(order):
-            if abs(self.steps[d]) != dense:
-                return None
-            dense *= extents[d]
-        if dense != self.source.type.size:
-            return None
         if order == dims:
             return LibraryView(shape, tuple(range(len(shape))), shape)
         # Neighbours in memory that are neighbours in the form, and of one part, are one dimension.
@@ -190,8 +193,9 @@ def _dot(op: Op, group: Group, target: Target) -> Match | None:
         found = _forwards(
             _strides(group, target, value, extents, lambda ix: tuple(ix[order.index(d)] for d in range(len(order))))
         )
-        seen = found.view([[value.shape[d] for d in part] for part in dims]) if found else None
-        return (found.source, seen) if found and seen else None
+        if found is None:
+            return None
+        return found.source, found.view([[value.shape[d] for d in part] for part in dims])
 
     a = view(lhs, (lhs_batch, lhs_kept, lhs_folded))
     b = view(rhs, (rhs_batch, rhs_folded, rhs_kept))
@@ -435,8 +439,7 @@ class _Forms:
         present = found.steps if self.spatial == 2 else _without(found.steps, sum(map(len, parts[:after])))
         if any(step < 0 and d not in backwards for step, (d, _) in zip(present, where, strict=True)):
             return None
-        view = found.view(parts)
-        return (found.source, view) if view else None
+        return found.source, found.view(parts)
 
 
 def _without(items: tuple[_T, ...], position: int) -> tuple[_T, ...]:

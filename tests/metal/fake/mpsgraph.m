@@ -247,13 +247,15 @@ static double *Evaluate(MPSGraphTensor *tensor, MPSGraphTensor *const *placehold
 }
 @end
 
-// Every command buffer takes a millisecond.
+// The command buffer that MPSGraph has had a part in last.
+static MTLCommandBuffer *last_used;
+// Every command buffer takes a millisecond, with MPSGraph half of one.
 @implementation MTLCommandBuffer (Times)
 - (double)GPUStartTime {
   return 1;
 }
 - (double)GPUEndTime {
-  return 1 + 1e-3;
+  return 1 + (self == last_used ? 0.5e-3 : 1e-3);
 }
 @end
 
@@ -267,7 +269,7 @@ static double *Evaluate(MPSGraphTensor *tensor, MPSGraphTensor *const *placehold
 @end
 @implementation FakeGraphRun
 - (void)runIn:(MTLCommandBuffer *)buffer {
-  (void)buffer;
+  last_used = buffer;
   double *given[2];
   for (int i = 0; i < 2; ++i) {
     const int64_t count = FakeCount(&data[i]->shape);
