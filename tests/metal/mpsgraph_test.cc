@@ -276,8 +276,20 @@ void ContinuedErrors() {
   arrays.ExpectResult();
   encoder->Call(*call, arrays.bindings());
   FakeFail("run");
-  const auto error = Finish(*encoder);
+  auto error = Finish(*encoder);
   EXPECT(error && error->code() == Code::kResourceExhausted);
+  // Only in the one that MPSGraph committed.
+  FakeFail("lose");
+  encoder->Call(*call, arrays.bindings());
+  error = Finish(*encoder);
+  EXPECT(error && std::strstr(error->what(), "in MPSGraph's") != nullptr);
+  encoder->Call(*call, arrays.bindings());
+  try {
+    encoder->Sync();
+    EXPECT(false);
+  } catch (const Error& thrown) {
+    EXPECT(std::strstr(thrown.what(), "in MPSGraph's") != nullptr);
+  }
   FakeFail("continue");
   encoder->Call(*call, arrays.bindings());
   // Given up here, as by an exception.

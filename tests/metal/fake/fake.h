@@ -21,6 +21,7 @@ const char* FakeLiveNames(void);
 //   run        command buffers, for lack of memory; run:2, with that MTLCommandBufferError
 //   graph      MPSGraph makes no executables
 //   continue   MPSGraph commits the command buffer and goes on in another
+//   lose       as continue, and the committed one fails
 //   reorder    completions come swapped in pairs
 void FakeFail(const char* what);
 void FakeMacos(int major);

@@ -330,7 +330,9 @@ static MTLCommandBuffer *last_used;
   MTLCommandEncoder *own = [outer->current blitCommandEncoder];
   [own add:run];
   [own endEncoding];
-  if (Fails("continue")) [outer commitAndContinue];
+  const bool lose = Fails("lose");
+  if (lose) FailCommandBuffer(outer->current, 8, "out of GPU memory in MPSGraph's");
+  if (lose || Fails("continue")) [outer commitAndContinue];
   __atomic_add_fetch(&encoded, 1, __ATOMIC_SEQ_CST);
   return results;
 }
