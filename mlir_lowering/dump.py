@@ -9,7 +9,21 @@ from pathlib import Path
 
 from mlir_lowering.errors import CompileError
 from mlir_lowering.graph import Graph
-from mlir_lowering.program import Case, Copy, HostCall, Launch, Program, Slot, SlotKind, Step, While
+from mlir_lowering.program import (
+    Case,
+    Copy,
+    HostCall,
+    Launch,
+    Library,
+    LibraryKind,
+    LibraryOp,
+    LibraryView,
+    Program,
+    Slot,
+    SlotKind,
+    Step,
+    While,
+)
 
 
 class Dumper:
@@ -95,3 +109,20 @@ def _steps(program: Program, steps: tuple[Step, ...], indent: str, lines: list[s
             case HostCall():
                 arrays = tuple(array.slot for array in (*step.operands, *step.results))
                 lines.append(f"{indent}host call {step.target} {slots(arrays)}")
+            case Library():
+                lines.append(f"{indent}library {_library_op(step.op)} {slots(step.slots)}")
+                _steps(program, step.kernels, f"{indent}  or ", lines)
+
+
+def _library_op(op: LibraryOp) -> str:
+    def view(v: LibraryView) -> str:
+        shape = "x".join(map(str, v.shape))
+        if v.dims == v.shape and v.permutation == tuple(range(len(v.dims))):
+            return shape
+        return f"{shape} (of {'x'.join(map(str, v.dims))} by {','.join(map(str, v.permutation))})"
+
+    text = f"{op.kind.name.lower()} {view(op.lhs)} * {view(op.rhs)} -> {view(op.result)}"
+    if op.kind is LibraryKind.MATMUL:
+        return text
+    layouts = f"{op.data_layout.name} {op.weights_layout.name}"
+    return f"{text} {layouts} stride {op.stride} dilation {op.dilation} padding {op.padding} groups {op.groups}"

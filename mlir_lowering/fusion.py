@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from mlir_lowering.arrays import is_splat
 from mlir_lowering.graph import Op, Region, Value, free_values, has_effects
 from mlir_lowering.kernel import Group
+from mlir_lowering.library import worth_unfusing
 from mlir_lowering.monoids import monoid_of
 from mlir_lowering.registry import OPS, OpDef
 from mlir_lowering.schedules import schedule_of
@@ -243,6 +244,7 @@ class _Fuser:
                 and op.result in draft.aligned
                 and all(user in draft.ops for user in self.users[op.result])
                 and self._fits(draft, op)
+                and not worth_unfusing(op, self.users, self.target)
             ):
                 draft.head = op
                 if op.result in self.outputs:

@@ -20,6 +20,7 @@ import numpy as np
 from mlir_lowering.fusion import View
 from mlir_lowering.graph import Graph, Op, Value
 from mlir_lowering.kernel import KernelCall
+from mlir_lowering.library import LibraryCall
 from mlir_lowering.program import (
     Case,
     Copy,
@@ -27,6 +28,7 @@ from mlir_lowering.program import (
     HostCall,
     Kernel,
     Launch,
+    Library,
     ParamKind,
     Slot,
     SlotKind,
@@ -173,6 +175,9 @@ class _Planner:
                     for value in call_outputs(node):
                         self.write(value, at)
                     nodes.append(node)
+                case LibraryCall():
+                    self.walk_library(node)
+                    nodes.append(node)
                 case WhileNode():
                     nodes += self.walk_while(node)
                 case CaseNode():
@@ -197,6 +202,18 @@ class _Planner:
                         self.write(value, at)
                     nodes.append(node)
         return nodes
+
+    def walk_library(self, node: LibraryCall) -> None:
+        """The kernels in line, and the operands until after the last of them: the library reads them as it writes."""
+        for call in node.kernels:
+            at = self.tick(call)
+            for value in call_inputs(call):
+                self.read(value, at)
+            for value in call_outputs(call):
+                self.write(value, at)
+        end = self.tick(None)
+        for value in node.operands:
+            self.read(value, end)
 
     def walk_while(self, node: WhileNode) -> list[_PlanNode]:
         results = node.op.results
@@ -368,15 +385,11 @@ class _Planner:
                     if moves and node.source.type.bytes:
                         steps.append(Copy(self.slot(node.source), self.slot(node.destination)))
                 case KernelCall():
-                    steps.append(
-                        Launch(
-                            self.kernel_number(node.kernel),
-                            tuple(self.slot(v) for v in node.buffers),
-                            node.args,
-                            node.threads,
-                            node.per_threadgroup,
-                        )
-                    )
+                    steps.append(self.launch(node))
+                case LibraryCall():
+                    lhs, rhs = node.operands
+                    slots = (self.slot(lhs), self.slot(rhs), self.slot(node.result))
+                    steps.append(Library(node.op, slots, tuple(self.launch(call) for call in node.kernels)))
                 case _PlannedWhile():
                     condition, body = self.steps(node.condition), self.steps(node.body)
                     steps.append(While(self.slot(node.predicate), condition, body, node.trip_count))
@@ -399,6 +412,10 @@ class _Planner:
         self, values: list[Value], arrays: tuple[tuple[int, tuple[int, ...]], ...]
     ) -> tuple[HostArray, ...]:
         return tuple(HostArray(self.slot(v), dtype, dims) for v, (dtype, dims) in zip(values, arrays, strict=True))
+
+    def launch(self, call: KernelCall) -> Launch:
+        slots = tuple(self.slot(v) for v in call.buffers)
+        return Launch(self.kernel_number(call.kernel), slots, call.args, call.threads, call.per_threadgroup)
 
     def kernel_number(self, kernel: Kernel) -> int:
         number = self.kernel_numbers.setdefault(kernel.name, len(self.result.kernels))

@@ -2,7 +2,7 @@
 
 Format (all little-endian; csrc/runtime/program.cc reads it and verifies every bound):
 
-    header   magic b"PJMP", u32 version (=1), u64 size of the payload, u64 CRC-32 (zlib's) of the payload
+    header   magic b"PJMP", u32 version (=2), u64 size of the payload, u64 CRC-32 (zlib's) of the payload
     payload  str name, str target, str fingerprint,
              u32 num_replicas, u32 num_partitions,
              vec<tensor> parameters, vec<tensor> outputs,
@@ -20,12 +20,29 @@ Format (all little-endian; csrc/runtime/program.cc reads it and verifies every b
       while     u32 predicate slot, sequence condition, sequence body, i64 trip_count (-1: unknown)
       case      u32 index slot, vec<sequence> branches
       hostcall  str target, vec<array> operands, vec<array> results, dictionary attributes
+      library   u8 op kind, u8 dtype, view lhs, view rhs, view result,
+                u32 stride[2], u32 dilation[2], u32 padding[4], u32 groups, u8 data layout, u8 weights layout,
+                u32 slots[3] (lhs, rhs, result), sequence kernels (launches that do the same)
+    view        vec<i64> dims, vec<u32> permutation, vec<i64> shape: row-major memory of `dims`, whose
+                dimensions in the order of `permutation` are regrouped as `shape`, which the op takes or gives
     array       u32 slot, u8 dtype, vec<i64> dims                       (logical: in the layout that the call asked for)
     dictionary  u32 count, then by ascending name: str name, u8 kind, then
       array       (1) u8 dtype, bytes elements
       dictionary  (2) dictionary
       scalar      (3) u8 dtype, bytes element
       string      (4) str
+
+A library call may be made, or its kernels launched: the runtime chooses, and both give the same result. Its op, on
+arrays of one dtype (f32, f16 or bf16), is
+
+    matmul            result[b,m,n] = sum over k of lhs[b,m,k] * rhs[b,k,n]
+    convolution       result = convolution of the source lhs with the weights rhs, which are not reversed
+    data gradient     result = gradient of the source, from that of a convolution's result, lhs, and its weights rhs
+    weights gradient  result = gradient of the weights, from the source lhs and the gradient of the result rhs
+
+The gradients' parameters are those of the convolution they belong to. Strides and dilations are given for height and
+width, padding for top, bottom, left, right. Sources and results are NHWC or NCHW (data layout), weights HWIO or OIHW
+(weights layout), where I is the input features of one group and the output features O are grouped.
 """
 
 from __future__ import annotations
@@ -36,7 +53,7 @@ import zlib
 from dataclasses import dataclass, field
 
 MAGIC = b"PJMP"
-VERSION = 1
+VERSION = 2
 
 
 class ParamKind(enum.IntEnum):
@@ -131,7 +148,53 @@ class HostCall:
     attributes: bytes  # a dictionary, as above
 
 
-Step = Launch | Copy | While | Case | HostCall
+class LibraryKind(enum.IntEnum):
+    MATMUL = 0
+    CONVOLUTION = 1
+    DATA_GRADIENT = 2
+    WEIGHTS_GRADIENT = 3
+
+
+class DataLayout(enum.IntEnum):
+    NCHW = 0
+    NHWC = 1
+
+
+class WeightsLayout(enum.IntEnum):
+    OIHW = 0
+    HWIO = 1
+
+
+@dataclass(frozen=True)
+class LibraryView:
+    dims: tuple[int, ...]
+    permutation: tuple[int, ...]
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class LibraryOp:
+    kind: LibraryKind
+    dtype: int  # PJRT_Buffer_Type
+    lhs: LibraryView
+    rhs: LibraryView
+    result: LibraryView
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    groups: int = 1
+    data_layout: DataLayout = DataLayout.NCHW
+    weights_layout: WeightsLayout = WeightsLayout.OIHW
+
+
+@dataclass(frozen=True)
+class Library:
+    op: LibraryOp
+    slots: tuple[int, int, int]
+    kernels: tuple[Launch, ...]
+
+
+Step = Launch | Copy | While | Case | HostCall | Library
 
 
 @dataclass
@@ -211,6 +274,20 @@ class _Writer:
                         self.pack("IB", array.slot, array.dtype)
                         self.vector("q", array.dims)
                 self.parts.append(step.attributes)
+            case Library():
+                self.pack("B", 5)
+                self.library_op(step.op)
+                self.pack("3I", *step.slots)
+                self.sequence(step.kernels)
+
+    def library_op(self, op: LibraryOp) -> None:
+        self.pack("BB", op.kind, op.dtype)
+        for view in (op.lhs, op.rhs, op.result):
+            self.vector("q", view.dims)
+            self.vector("I", view.permutation)
+            self.vector("q", view.shape)
+        self.pack("9I", *op.stride, *op.dilation, *op.padding, op.groups)
+        self.pack("BB", op.data_layout, op.weights_layout)
 
 
 def serialize(program: Program) -> bytes:

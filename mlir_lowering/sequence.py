@@ -8,6 +8,7 @@ from mlir_lowering.errors import unsupported
 from mlir_lowering.fusion import View, fuse, is_stored_constant
 from mlir_lowering.graph import Op, Region, Value
 from mlir_lowering.kernel import Group, KernelCall
+from mlir_lowering.library import LibraryCall, match
 from mlir_lowering.passes.trip_count import static_trip_count
 from mlir_lowering.registry import OPS
 from mlir_lowering.schedules import pointwise, schedule_of
@@ -40,7 +41,7 @@ class HostCallNode:
     op: Op
 
 
-Node = KernelCall | View | WhileNode | CaseNode | HostCallNode
+Node = KernelCall | LibraryCall | View | WhileNode | CaseNode | HostCallNode
 
 
 @dataclass
@@ -66,15 +67,17 @@ def build_sequence(region: Region, target: Target) -> Sequence:
     return sequence
 
 
-def schedule_group(group: Group, target: Target) -> list[KernelCall]:
-    """The kernels of one group; none if it writes nothing."""
+def schedule_group(group: Group, target: Target) -> list[KernelCall] | list[LibraryCall]:
+    """The kernels of one group, or one call of the library that has them; none if it writes nothing."""
     if all(value.type.size == 0 for value in group.outputs):
         return []
     if group.on_host:
         target = host_target(target)
     if group.head is None:
         return pointwise.emit(group, target)
-    return schedule_of(OPS[group.head.name].schedule, target).emit(group, target)
+    calls = schedule_of(OPS[group.head.name].schedule, target).emit(group, target)
+    found = match(group, target)
+    return [LibraryCall(found.op, found.operands, group.outputs[0], calls)] if found else calls
 
 
 def _control(op: Op, target: Target) -> Node:

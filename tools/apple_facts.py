@@ -23,8 +23,13 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 FACTS = ROOT / "tests/metal/apple_facts.json"
 VERSION = "12.2.2"
-PACKAGES = ("pyobjc-framework-Metal", "pyobjc-framework-MetalPerformanceShadersGraph", "pyobjc-framework-Cocoa")
-FRAMEWORKS = ("Foundation", "Metal", "MetalPerformanceShadersGraph")
+PACKAGES = (
+    "pyobjc-framework-Metal",
+    "pyobjc-framework-MetalPerformanceShaders",
+    "pyobjc-framework-MetalPerformanceShadersGraph",
+    "pyobjc-framework-Cocoa",
+)
+FRAMEWORKS = ("Foundation", "Metal", "MetalPerformanceShaders", "MetalPerformanceShadersGraph")
 # What a compute device may need; rendering is left out.
 RECEIVERS = {
     *("NSArray", "NSAutoreleasePool", "NSData", "NSDictionary", "NSError", "NSNumber", "NSProcessInfo", "NSString"),
@@ -38,6 +43,7 @@ RECEIVERS = {
     *("MTLCommandQueueDescriptor", "MTLFunctionConstantValues", "MTLCounterSampleBuffer", "MPSGraph"),
     *("MPSGraphTensor", "MPSGraphTensorData", "MPSGraphDevice", "MPSGraphExecutable", "MPSGraphCompilationDescriptor"),
     *("MPSGraphExecutableExecutionDescriptor", "MPSGraphConvolution2DOpDescriptor", "MPSGraphShapedType"),
+    *("MPSCommandBuffer", "MPSNDArray", "MPSNDArrayDescriptor"),
 }
 ENUMERATIONS = {
     *("NSStringEncoding", "MTLResourceOptions", "MTLStorageMode", "MTLCPUCacheMode", "MTLHazardTrackingMode"),
@@ -46,6 +52,7 @@ ENUMERATIONS = {
     *("MTLLanguageVersion", "MTLMathMode", "MTLMathFloatingPointFunctions", "MTLLibraryError", "MTLHeapType"),
     *("MTLPipelineOption", "MTLCaptureDestination", "MTLCaptureError", "MPSGraphOptions", "MPSGraphOptimization"),
     *("MPSGraphTensorNamedDataLayout", "MPSGraphPaddingStyle", "MPSGraphPaddingMode", "MPSGraphOptimizationProfile"),
+    "MPSDataType",
 }
 # In libobjc's own headers, which PyObjC does not list: from Apple's documentation of NSObject.
 RUNTIME = {

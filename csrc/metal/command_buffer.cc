@@ -88,15 +88,46 @@ void CommandBuffer::Encode(const Blit& blit, const Recording&) {
                                  blit.destination_offset, blit.bytes);
 }
 
+void CommandBuffer::Encode(const GraphLaunch& launch, const Recording& recording) {
+  EndEncoder();
+  GraphBuffer buffers[3];
+  for (size_t i = 0; i < 3; ++i) {
+    const BoundBuffer& bound = recording.buffers[launch.first_buffer + i];
+    buffers[i] = {bound.buffer, bound.offset};
+  }
+  passes_.push_back({"", {launch.call->name}});
+  Watch();  // before MPSGraph may commit it: nobody could be told of its completion any more
+  Ref next = EncodeGraph(*launch.call, command_buffer_.get(), buffers);
+  if (next.get() == command_buffer_.get()) return;
+  committed_.push_back(std::exchange(command_buffer_, std::move(next)));
+  watched_ = false;
+}
+
+void CommandBuffer::Watch() {
+  if (std::exchange(watched_, true)) return;
+  ++completion_->left;
+  AddCompletedHandler(command_buffer_.get(), [completion = completion_](Id) {
+    if (--completion->left == 0) completion->handler();
+  });
+}
+
 void CommandBuffer::Commit(std::function<void()> handler) {
   const Pool pool;
   EndEncoder();
-  AddCompletedHandler(command_buffer_.get(), [handler = std::move(handler)](Id) { handler(); });
+  completion_->handler = std::move(handler);
+  Watch();
+  --completion_->left;  // not the last: this one is still to complete
   Send<Message::kCommit>(command_buffer_.get());
 }
 
 std::optional<Error> CommandBuffer::Failure() const {
-  const Id buffer = command_buffer_.get();
+  for (const Ref& earlier : committed_) {
+    if (auto error = Failure(earlier.get())) return error;
+  }
+  return Failure(command_buffer_.get());
+}
+
+std::optional<Error> CommandBuffer::Failure(Id buffer) const {
   if (Send<Message::kStatus>(buffer) != kStatusError) return std::nullopt;
   static constexpr std::pair<int64_t, Code> kCodes[] = {
       {kErrorTimeout, Code::kDeadlineExceeded},
@@ -140,7 +171,8 @@ std::string CommandBuffer::Blamed(Id error) const {
 }
 
 std::pair<double, double> CommandBuffer::Times() const {
-  return {Send<Message::kGpuStartTime>(command_buffer_.get()), Send<Message::kGpuEndTime>(command_buffer_.get())};
+  const Ref& first = committed_.empty() ? command_buffer_ : committed_.front();
+  return {Send<Message::kGpuStartTime>(first.get()), Send<Message::kGpuEndTime>(command_buffer_.get())};
 }
 
 }  // namespace pjrt_metal::metal

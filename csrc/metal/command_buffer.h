@@ -1,7 +1,9 @@
 // One MTLCommandBuffer: recordings are encoded into it, and it says what became of them.
 #pragma once
 
+#include <atomic>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,6 +22,7 @@ struct GpuTimes {
   size_t commands, submissions;
 };
 
+// MPSGraph may commit the MTLCommandBuffer on the way and go on in another: this is then all of them.
 class CommandBuffer {
  public:
   CommandBuffer(Id device, Ref command_buffer) : device_(device), command_buffer_(std::move(command_buffer)) {}
@@ -31,7 +34,7 @@ class CommandBuffer {
   // Throws what Metal refuses; the commands before that one stay.
   void Encode(const Recording& recording);
   size_t commands() const { return commands_; }
-  // `handler` is called once, on a thread of Metal's. Metal keeps the command buffer until then.
+  // `handler` is called once, on a thread of Metal's, when all is complete.
   void Commit(std::function<void()> handler);
 
   // After completion. None if the command buffer did not fail; else Metal's own text and the
@@ -50,10 +53,21 @@ class CommandBuffer {
   void EndEncoder();
   void Encode(const Launch& launch, const Recording& recording);
   void Encode(const Blit& blit, const Recording& recording);
+  void Encode(const GraphLaunch& launch, const Recording& recording);
+  void Watch();
+  std::optional<Error> Failure(Id buffer) const;
   std::string Blamed(Id error) const;
 
   Id device_;
+  // Counts what is still to complete: watched command buffers, and Commit to come.
+  struct Completion {
+    std::atomic<size_t> left = 1;
+    std::function<void()> handler;
+  };
+  std::shared_ptr<Completion> completion_ = std::make_shared<Completion>();
+  std::vector<Ref> committed_;  // by MPSGraph, before this one
   Ref command_buffer_;
+  bool watched_ = false;
   Ref encoder_;  // open if kind_ is not kNone
   Kind kind_ = Kind::kNone;
   Id state_ = nullptr;  // the pipeline state set in the open compute encoder

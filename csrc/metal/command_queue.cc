@@ -214,6 +214,7 @@ void CommandQueue::Completed(Batch& batch) {
   batch.state = State::kCompleted;
   for (const SubmissionRef& submission : batch.parts) {
     if (error && !submission->error) submission->error = error;
+    submission->gpu_seconds += end - start;
   }
   batch.commands.reset();
   Advance(lock);

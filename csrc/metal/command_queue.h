@@ -22,6 +22,7 @@ namespace pjrt_metal::metal {
 // What an encoder and the queue know together of one submission. The queue's lock guards it.
 struct Submission {
   std::optional<Error> error;  // the first
+  double gpu_seconds = 0;      // of the command buffers that held a part of it and have completed
   std::function<void(std::optional<Error>)> done;
 };
 using SubmissionRef = std::shared_ptr<Submission>;

@@ -22,12 +22,14 @@ class MetalEncoder : public Encoder {
   void Dispatch(const Pipeline& pipeline, std::span<const Binding> buffers, std::span<const std::byte> args,
                 const Grid& grid) override;
   void Copy(Binding source, Binding destination, size_t bytes) override;
+  void Call(const LibraryCall& call, std::span<const Binding> buffers) override;
   void Host(std::function<void()> work) override;
   void Sync() override;
+  double SyncAndTime() override;
   void Commit(std::function<void(std::optional<Error>)> done) override;
 
  private:
-  void Record(const std::variant<Launch, Blit>& command);
+  void Record(const Command& command);
 
   std::shared_ptr<CommandQueue> queue_;
   Recording recording_;  // what is not encoded yet
@@ -74,7 +76,7 @@ MetalEncoder::~MetalEncoder() {
   if (encoded_) queue_->EncodeSync({}, submission_);
 }
 
-void MetalEncoder::Record(const std::variant<Launch, Blit>& command) {
+void MetalEncoder::Record(const Command& command) {
   recording_.commands.push_back(command);
   if (recording_.commands.size() < kMaxRecorded) return;
   encoded_ = true;
@@ -134,6 +136,18 @@ void MetalEncoder::Copy(Binding source, Binding destination, size_t bytes) {
   }
 }
 
+void MetalEncoder::Call(const LibraryCall& abstract_call, std::span<const Binding> buffers) {
+  const auto& call = static_cast<const GraphCall&>(abstract_call);
+  if (buffers.size() != 3) throw Internal(call.name + ": called with " + std::to_string(buffers.size()) + " buffers");
+  const GraphLaunch launch = {&call, recording_.buffers.size()};
+  for (uint32_t i = 0; i < 3; ++i) {
+    const Range range = Resolve(buffers[i], buffers[i].bytes, {i, i == 2}, call.name);
+    recording_.buffers.push_back(range.bound);
+    recording_.accesses.push_back(range.access);
+  }
+  Record(launch);
+}
+
 void MetalEncoder::Host(std::function<void()> work) {
   encoded_ = true;
   queue_->EncodeHost(recording_, submission_, std::move(work));
@@ -148,6 +162,12 @@ void MetalEncoder::Sync() {
     submission_ = std::make_shared<Submission>();
     throw *error;
   }
+}
+
+double MetalEncoder::SyncAndTime() {
+  const double before = submission_->gpu_seconds;
+  Sync();
+  return submission_->gpu_seconds - before;
 }
 
 void MetalEncoder::Commit(std::function<void(std::optional<Error>)> done) {

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "csrc/metal/encoder.h"
+#include "csrc/metal/mpsgraph.h"
 #include "csrc/runtime/log.h"
 
 namespace pjrt_metal::metal {
@@ -84,6 +85,7 @@ class MetalDevice : public Device {
   AllocationRef Allocate(size_t bytes) override;
   AllocationRef Wrap(void* data, size_t bytes) override;
   std::vector<PipelineRef> Compile(const std::string& preamble, std::span<const KernelSource> kernels) override;
+  LibraryCallRef PrepareLibraryCall(const LibraryOp& op, bool whole) override { return library_.Prepare(op, whole); }
   std::unique_ptr<Encoder> NewEncoder() override { return NewMetalEncoder(queue_); }
   bool runs_on_caller() const override { return false; }
 
@@ -95,6 +97,7 @@ class MetalDevice : public Device {
   Ref device_;
   DeviceInfo info_;
   const Language* language_;
+  GraphLibrary library_;
   std::shared_ptr<CommandQueue> queue_;
   HostKernels host_kernels_;
   std::mutex cache_mutex_;
@@ -102,7 +105,7 @@ class MetalDevice : public Device {
 };
 
 MetalDevice::MetalDevice(Id device, const OsVersion& macos, const HostFactory& host)
-    : device_(Ref::Retain(device)), host_kernels_(host) {
+    : device_(Ref::Retain(device)), library_(device, macos), host_kernels_(host) {
   info_.kind = Text(Send<Message::kName>(device));
   const Family* family = std::find_if(std::begin(kFamilies), std::end(kFamilies),
                                       [&](const Family& f) { return Send<Message::kSupportsFamily>(device, f.value); });

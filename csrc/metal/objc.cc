@@ -20,6 +20,14 @@ constexpr const char* kLibraries[] = {
 #else
 constexpr std::array<const char*, 0> kLibraries{};
 #endif
+#if defined(__APPLE__)
+constexpr const char* kGraphLibraries[] = {
+    "/System/Library/Frameworks/MetalPerformanceShaders.framework/MetalPerformanceShaders",
+    "/System/Library/Frameworks/MetalPerformanceShadersGraph.framework/MetalPerformanceShadersGraph",
+};
+#else
+constexpr std::array<const char*, 0> kGraphLibraries{};
+#endif
 
 template <typename T>
 bool Find(const char* symbol, T& address) {
@@ -35,13 +43,12 @@ std::string Load(Runtime& runtime) {
   for (const char* library : kLibraries) {
     if (dlopen(library, RTLD_LAZY | RTLD_GLOBAL) == nullptr) return library;
   }
-  Id (*get_class)(const char*) = nullptr;
   Sel (*register_selector)(const char*) = nullptr;
   if (!Find("MTLCopyAllDevices", runtime.copy_all_devices)) return "MTLCopyAllDevices";
   if (!Find("MTLCommandBufferEncoderInfoErrorKey", runtime.encoder_info_key)) {
     return "MTLCommandBufferEncoderInfoErrorKey";
   }
-  if (!Find("objc_getClass", get_class)) return "objc_getClass";
+  if (!Find("objc_getClass", runtime.get_class)) return "objc_getClass";
   if (!Find("sel_registerName", register_selector)) return "sel_registerName";
   if (!Find("_NSConcreteStackBlock", runtime.stack_block_class)) return "_NSConcreteStackBlock";
   if (!Find("objc_msgSend", runtime.message_send) && !Find("objc_msg_lookup", runtime.message_lookup)) {
@@ -51,8 +58,21 @@ std::string Load(Runtime& runtime) {
     runtime.selectors[i] = register_selector(kMessageFacts[i].selector);
   }
   for (size_t i = 0; i < kClasses; ++i) {
-    runtime.classes[i] = get_class(kClassNames[i]);
+    runtime.classes[i] = runtime.get_class(kClassNames[i]);
     if (runtime.classes[i] == nullptr) return kClassNames[i];
+  }
+  return "";
+}
+
+std::string LoadGraph(GraphRuntime& graph) {
+  const Runtime& runtime = GetRuntime();
+  if (!runtime.missing.empty()) return runtime.missing;
+  for (const char* library : kGraphLibraries) {
+    if (dlopen(library, RTLD_LAZY | RTLD_GLOBAL) == nullptr) return library;
+  }
+  for (size_t i = 0; i < kGraphClasses; ++i) {
+    graph.classes[i] = runtime.get_class(kGraphClassNames[i]);
+    if (graph.classes[i] == nullptr) return kGraphClassNames[i];
   }
   return "";
 }
@@ -68,6 +88,8 @@ template <>
 constexpr const char* kEncoding<int64_t> = "q";
 template <>
 constexpr const char* kEncoding<uint64_t> = "Q";
+template <>
+constexpr const char* kEncoding<uint32_t> = "I";
 template <>
 constexpr const char* kEncoding<double> = "d";
 template <>
@@ -130,9 +152,13 @@ const Runtime& GetRuntime() {
   return *runtime;
 }
 
-Ref New(Class type) {
-  const Id allocated = Send<Message::kAlloc>(GetRuntime().classes[static_cast<size_t>(type)]);
-  return Ref::Adopt(Send<Message::kInit>(allocated));
+const GraphRuntime& GetGraphRuntime() {
+  static const GraphRuntime* const graph = [] {
+    auto* loaded = new GraphRuntime;
+    loaded->missing = LoadGraph(*loaded);
+    return loaded;
+  }();
+  return *graph;
 }
 
 Ref String(std::string_view text) {
@@ -180,6 +206,7 @@ std::string FactsAsJson() {
 #undef X
 #define X(identifier, name, macos) add(classes, {name, macos});
   PJRT_METAL_CLASSES(X)
+  PJRT_METAL_GRAPH_CLASSES(X)
 #undef X
 #define X(identifier, name, type, value, macos) add(constants, {name, std::to_string(value), macos});
   PJRT_METAL_CONSTANTS(X)

@@ -5,8 +5,10 @@
 
 #include <array>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "csrc/metal/selectors.h"
@@ -22,6 +24,7 @@ struct Runtime {
   Id (*copy_all_devices)() = nullptr;
   Id* encoder_info_key = nullptr;  // a string of Metal's
   void* stack_block_class = nullptr;
+  Id (*get_class)(const char*) = nullptr;
   std::array<Sel, kMessages> selectors{};
   std::array<Id, kClasses> classes{};
 };
@@ -29,6 +32,13 @@ struct Runtime {
 // Loaded at the first call: on macOS from the system's libraries, elsewhere from symbols that the
 // process already has (a test's fake Metal); never fails, see `missing`.
 const Runtime& GetRuntime();
+
+// MPSGraph and what belongs to it; loaded at the first call, which GetRuntime() must have found no fault for.
+struct GraphRuntime {
+  std::string missing;  // empty if it is here; else what is not
+  std::array<Id, kGraphClasses> classes{};
+};
+const GraphRuntime& GetGraphRuntime();
 
 template <typename Signature>
 struct Sender;
@@ -51,14 +61,19 @@ auto Send(Id receiver, Arguments... arguments) {
   return Sender<typename SignatureOf<message>::type>::Call(receiver, message, arguments...);
 }
 
-// Sends a message that only newer systems know; returns whether `receiver` did.
+// Sends a message that only newer systems know; returns whether `receiver` did, or what it returned.
 template <Message message, typename... Arguments>
-bool SendIfAvailable(Id receiver, Arguments... arguments) {
-  if (!Send<Message::kRespondsToSelector>(receiver, GetRuntime().selectors[static_cast<size_t>(message)])) {
-    return false;
+auto SendIfAvailable(Id receiver, Arguments... arguments) {
+  using To = Sender<typename SignatureOf<message>::type>;
+  using Result = decltype(To::Call(receiver, message, arguments...));
+  const bool available =
+      Send<Message::kRespondsToSelector>(receiver, GetRuntime().selectors[static_cast<size_t>(message)]);
+  if constexpr (std::is_void_v<Result>) {
+    if (available) To::Call(receiver, message, arguments...);
+    return available;
+  } else {
+    return available ? std::optional<Result>(To::Call(receiver, message, arguments...)) : std::nullopt;
   }
-  Sender<typename SignatureOf<message>::type>::Call(receiver, message, arguments...);
-  return true;
 }
 
 // One owned reference to an object.
@@ -89,8 +104,14 @@ class Ref {
   Id object_ = nullptr;
 };
 
-// alloc and init of a class of the table.
-Ref New(Class type);
+inline Id Of(Class type) { return GetRuntime().classes[static_cast<size_t>(type)]; }
+inline Id Of(GraphClass type) { return GetGraphRuntime().classes[static_cast<size_t>(type)]; }
+
+// alloc and init of a class of the tables.
+template <typename AnyClass>
+Ref New(AnyClass type) {
+  return Ref::Adopt(Send<Message::kInit>(Send<Message::kAlloc>(Of(type))));
+}
 
 // Releases at its end what Metal autoreleased on this thread since its beginning.
 class Pool {

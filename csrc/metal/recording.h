@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "csrc/metal/hazards.h"
+#include "csrc/metal/mpsgraph.h"
 #include "csrc/metal/resources.h"
 
 namespace pjrt_metal::metal {
@@ -35,8 +36,16 @@ struct Blit {
   uint64_t bytes;
 };
 
+// The recording's three buffers from `first_buffer` are lhs, rhs, result.
+struct GraphLaunch {
+  const GraphCall* call;
+  size_t first_buffer;
+};
+
+using Command = std::variant<Launch, Blit, GraphLaunch>;
+
 struct Recording {
-  std::vector<std::variant<Launch, Blit>> commands;
+  std::vector<Command> commands;
   std::vector<BoundBuffer> buffers;
   std::vector<Access> accesses;  // one a bound buffer
   std::vector<std::byte> arguments;

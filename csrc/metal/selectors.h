@@ -98,15 +98,71 @@ inline constexpr int kMinimumMacos = 13;
   X(kMemoryBarrier, "MTLComputeCommandEncoder", "memoryBarrierWithScope:", void(uint64_t), "10.14")          \
   X(kCopyFromBuffer, "MTLBlitCommandEncoder",                                                                \
     "copyFromBuffer:sourceOffset:toBuffer:destinationOffset:size:",                                          \
-    void(Id, uint64_t, Id, uint64_t, uint64_t), "10.11")
+    void(Id, uint64_t, Id, uint64_t, uint64_t), "10.11")                                                     \
+  X(kArrayWithCapacity, "+NSMutableArray", "arrayWithCapacity:", Id(uint64_t), "10.0")                       \
+  X(kAddObject, "NSMutableArray", "addObject:", void(Id), "10.0")                                            \
+  X(kDictionaryWithCapacity, "+NSMutableDictionary", "dictionaryWithCapacity:", Id(uint64_t), "10.0")        \
+  X(kSetObjectForKey, "NSMutableDictionary", "setObject:forKey:", void(Id, Id), "10.0")                      \
+  X(kNumberWithLongLong, "+NSNumber", "numberWithLongLong:", Id(int64_t), "10.0")                            \
+  X(kGraphDevice, "+MPSGraphDevice", "deviceWithMTLDevice:", Id(Id), "11.0")                                 \
+  X(kPlaceholder, "MPSGraph", "placeholderWithShape:dataType:name:", Id(Id, uint32_t, Id), "11.0")           \
+  X(kTransposeTensor, "MPSGraph", "transposeTensor:permutation:name:", Id(Id, Id, Id), "13.0")               \
+  X(kReshapeTensor, "MPSGraph", "reshapeTensor:withShape:name:", Id(Id, Id, Id), "11.0")                     \
+  X(kMatrixMultiplication, "MPSGraph", "matrixMultiplicationWithPrimaryTensor:secondaryTensor:name:",        \
+    Id(Id, Id, Id), "11.0")                                                                                  \
+  X(kConvolutionDescriptor, "+MPSGraphConvolution2DOpDescriptor",                                            \
+    "descriptorWithStrideInX:strideInY:dilationRateInX:dilationRateInY:groups:"                              \
+    "paddingLeft:paddingRight:paddingTop:paddingBottom:paddingStyle:dataLayout:weightsLayout:",              \
+    Id(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,   \
+       uint64_t, uint64_t), "11.0")                                                                          \
+  X(kConvolution, "MPSGraph", "convolution2DWithSourceTensor:weightsTensor:descriptor:name:",                \
+    Id(Id, Id, Id, Id), "11.0")                                                                              \
+  X(kDataGradient, "MPSGraph",                                                                               \
+    "convolution2DDataGradientWithIncomingGradientTensor:weightsTensor:outputShape:"                         \
+    "forwardConvolutionDescriptor:name:", Id(Id, Id, Id, Id, Id), "11.0")                                    \
+  X(kWeightsGradient, "MPSGraph",                                                                            \
+    "convolution2DWeightsGradientWithIncomingGradientTensor:sourceTensor:outputShape:"                       \
+    "forwardConvolutionDescriptor:name:", Id(Id, Id, Id, Id, Id), "11.0")                                    \
+  X(kInitShapedType, "MPSGraphShapedType", "initWithShape:dataType:", Id(Id, uint32_t), "11.0")              \
+  X(kSetOptimizationLevel, "MPSGraphCompilationDescriptor", "setOptimizationLevel:", void(uint64_t), "12.3") \
+  X(kCompileGraph, "MPSGraph",                                                                               \
+    "compileWithDevice:feeds:targetTensors:targetOperations:compilationDescriptor:",                         \
+    Id(Id, Id, Id, Id, Id), "12.0")                                                                          \
+  X(kFeedTensors, "MPSGraphExecutable", "feedTensors", Id(), "12.0")                                         \
+  X(kEncodeGraph, "MPSGraphExecutable",                                                                      \
+    "encodeToCommandBuffer:inputsArray:resultsArray:executionDescriptor:", Id(Id, Id, Id, Id), "12.0")       \
+  X(kInitTensorDataBuffer, "MPSGraphTensorData", "initWithMTLBuffer:shape:dataType:",                        \
+    Id(Id, Id, uint32_t), "11.0")                                                                            \
+  X(kInitTensorDataArray, "MPSGraphTensorData", "initWithMPSNDArray:", Id(Id), "11.0")                       \
+  X(kArrayDescriptor, "+MPSNDArrayDescriptor", "descriptorWithDataType:shape:", Id(uint32_t, Id), "10.15")   \
+  X(kSetPreferPackedRows, "MPSNDArrayDescriptor", "setPreferPackedRows:", void(bool), "15.0")                \
+  X(kInitArrayBuffer, "MPSNDArray", "initWithBuffer:offset:descriptor:", Id(Id, uint64_t, Id), "15.0")       \
+  X(kMpsCommandBuffer, "+MPSCommandBuffer", "commandBufferWithCommandBuffer:", Id(Id), "10.15")              \
+  X(kInnerCommandBuffer, "MPSCommandBuffer", "commandBuffer", Id(), "10.15")
 
 // X(identifier, class, macOS)
-#define PJRT_METAL_CLASSES(X)                           \
-  X(kNSAutoreleasePool, "NSAutoreleasePool", "10.0")    \
-  X(kNSString, "NSString", "10.0")                      \
-  X(kNSProcessInfo, "NSProcessInfo", "10.0")            \
-  X(kMTLCompileOptions, "MTLCompileOptions", "10.11")   \
+#define PJRT_METAL_CLASSES(X)                                           \
+  X(kNSAutoreleasePool, "NSAutoreleasePool", "10.0")                    \
+  X(kNSString, "NSString", "10.0")                                      \
+  X(kNSProcessInfo, "NSProcessInfo", "10.0")                            \
+  X(kNSMutableArray, "NSMutableArray", "10.0")                          \
+  X(kNSMutableDictionary, "NSMutableDictionary", "10.0")                \
+  X(kNSNumber, "NSNumber", "10.0")                                      \
+  X(kMTLCompileOptions, "MTLCompileOptions", "10.11")                   \
   X(kMTLCommandBufferDescriptor, "MTLCommandBufferDescriptor", "11.0")
+
+// Of MetalPerformanceShaders and MetalPerformanceShadersGraph, which are loaded when the first library call is prepared
+// (GetGraphRuntime).
+#define PJRT_METAL_GRAPH_CLASSES(X)                                                          \
+  X(kMPSGraph, "MPSGraph", "11.0")                                                           \
+  X(kMPSGraphDevice, "MPSGraphDevice", "11.0")                                               \
+  X(kMPSGraphShapedType, "MPSGraphShapedType", "11.0")                                       \
+  X(kMPSGraphTensorData, "MPSGraphTensorData", "11.0")                                       \
+  X(kMPSGraphCompilationDescriptor, "MPSGraphCompilationDescriptor", "12.0")                 \
+  X(kMPSGraphConvolution2DOpDescriptor, "MPSGraphConvolution2DOpDescriptor", "11.0")         \
+  X(kMPSNDArray, "MPSNDArray", "10.15")                                                      \
+  X(kMPSNDArrayDescriptor, "MPSNDArrayDescriptor", "10.15")                                  \
+  X(kMPSCommandBuffer, "MPSCommandBuffer", "10.15")
 
 // X(identifier, Apple's name, type, value, macOS)
 #define PJRT_METAL_CONSTANTS(X)                                                                              \
@@ -128,7 +184,16 @@ inline constexpr int kMinimumMacos = 13;
   X(kLanguageVersion3_1, "MTLLanguageVersion3_1", uint64_t, (3 << 16) + 1, "14.0")                           \
   X(kFamilyApple7, "MTLGPUFamilyApple7", int64_t, 1007, "10.15")                                             \
   X(kFamilyApple8, "MTLGPUFamilyApple8", int64_t, 1008, "10.15")                                             \
-  X(kFamilyApple9, "MTLGPUFamilyApple9", int64_t, 1009, "10.15")
+  X(kFamilyApple9, "MTLGPUFamilyApple9", int64_t, 1009, "10.15")                                             \
+  X(kMpsFloat32, "MPSDataTypeFloat32", uint32_t, 0x10000020, "10.13")                                        \
+  X(kMpsFloat16, "MPSDataTypeFloat16", uint32_t, 0x10000010, "10.13")                                        \
+  X(kMpsBfloat16, "MPSDataTypeBFloat16", uint32_t, 0x90000010, "14.0")                                       \
+  X(kGraphPaddingExplicit, "MPSGraphPaddingStyleExplicit", uint64_t, 0, "11.0")                              \
+  X(kGraphNchw, "MPSGraphTensorNamedDataLayoutNCHW", uint64_t, 0, "11.0")                                    \
+  X(kGraphNhwc, "MPSGraphTensorNamedDataLayoutNHWC", uint64_t, 1, "11.0")                                    \
+  X(kGraphOihw, "MPSGraphTensorNamedDataLayoutOIHW", uint64_t, 2, "11.0")                                    \
+  X(kGraphHwio, "MPSGraphTensorNamedDataLayoutHWIO", uint64_t, 3, "11.0")                                    \
+  X(kGraphOptimizationLevel0, "MPSGraphOptimizationLevel0", uint64_t, 0, "12.3")
 
 // C functions and data looked up by name: X(library, symbol, macOS). `objc_msg_lookup` is GNU's sender,
 // which tests have in place of Apple's `objc_msgSend`.
@@ -153,8 +218,15 @@ enum class Class : size_t {
 #undef X
       kEnd
 };
+enum class GraphClass : size_t {
+#define X(identifier, ...) identifier,
+  PJRT_METAL_GRAPH_CLASSES(X)
+#undef X
+      kEnd
+};
 inline constexpr size_t kMessages = static_cast<size_t>(Message::kEnd);
 inline constexpr size_t kClasses = static_cast<size_t>(Class::kEnd);
+inline constexpr size_t kGraphClasses = static_cast<size_t>(GraphClass::kEnd);
 
 #define X(identifier, name, type, value, macos) inline constexpr type identifier = value;
 PJRT_METAL_CONSTANTS(X)
@@ -183,6 +255,11 @@ inline constexpr MessageFacts kMessageFacts[] = {
 inline constexpr const char* kClassNames[] = {
 #define X(identifier, name, macos) name,
     PJRT_METAL_CLASSES(X)
+#undef X
+};
+inline constexpr const char* kGraphClassNames[] = {
+#define X(identifier, name, macos) name,
+    PJRT_METAL_GRAPH_CLASSES(X)
 #undef X
 };
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "csrc/runtime/error.h"
+#include "csrc/runtime/library_op.h"
 
 namespace pjrt_metal {
 
@@ -68,6 +69,13 @@ class Pipeline {
 };
 using PipelineRef = std::shared_ptr<const Pipeline>;
 
+// A call of the vendor's library, prepared for one device.
+class LibraryCall {
+ public:
+  virtual ~LibraryCall() = default;
+};
+using LibraryCallRef = std::shared_ptr<const LibraryCall>;
+
 struct Binding {
   Allocation* allocation;
   size_t offset;
@@ -87,11 +95,18 @@ class Encoder {
   virtual void Dispatch(const Pipeline& pipeline, std::span<const Binding> buffers, std::span<const std::byte> args,
                         const Grid& grid) = 0;
   virtual void Copy(Binding source, Binding destination, size_t bytes) = 0;
+  // `buffers`: lhs, rhs, result. Only what the device's PrepareLibraryCall gave.
+  virtual void Call(const LibraryCall&, std::span<const Binding>) {
+    throw Internal("a library call on a device without a library");
+  }
   // Runs `work` on the host after every command before it and before every one after it; what it throws is the
   // submission's error. Possibly before this returns.
   virtual void Host(std::function<void()> work) = 0;
   // Everything encoded so far has completed and is visible to the host when this returns.
   virtual void Sync() = 0;
+  // Sync, and how many seconds the device was at work on what was encoded since the last one. Only on a
+  // device that has a library to be compared with kernels.
+  virtual double SyncAndTime() { throw Internal("a device that does not know its times"); }
   // Ends the submission; `done` is called once (possibly before this returns) with the error, if any.
   // Allocations named by commands must live until then: the caller keeps them.
   virtual void Commit(std::function<void(std::optional<Error>)> done) = 0;
@@ -109,6 +124,9 @@ class Device {
   // `preamble`, which several kernels of one compilation unit share; same order as given.
   // Throws with the compiler's own message, the command to repeat it and the source's path or text.
   virtual std::vector<PipelineRef> Compile(const std::string& preamble, std::span<const KernelSource> kernels) = 0;
+  // nullptr if the device has no library, or one that cannot do this. `whole`: all three arrays begin where
+  // their allocations do. May be called by any thread.
+  virtual LibraryCallRef PrepareLibraryCall(const LibraryOp&, [[maybe_unused]] bool whole) { return nullptr; }
   virtual std::unique_ptr<Encoder> NewEncoder() = 0;
   // True if dispatching runs the work on the calling thread (so a submission should leave the caller's thread).
   virtual bool runs_on_caller() const = 0;

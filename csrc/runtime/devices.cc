@@ -12,6 +12,7 @@ std::vector<std::unique_ptr<Device>> DiscoverDevices() {
   if (!choice.empty() && choice != "gpu" && choice != "software") {
     throw InvalidArgument("PJRT_METAL_DEVICE=" + choice + ": expected gpu or software");
   }
+  environment::LibraryChoice();  // a value that is none is an error now, not when a program needs it
   std::vector<std::unique_ptr<Device>> devices;
   if (const std::string family = environment::Strict(); !family.empty()) {
     if (choice == "gpu")

@@ -44,4 +44,12 @@ std::string Strict() { return Get("PJRT_METAL_STRICT"); }
 std::optional<uint32_t> Threads() { return Number("PJRT_METAL_THREADS", 1024); }
 std::optional<uint32_t> StrictOrders() { return Number("PJRT_METAL_STRICT_ORDERS", 3); }
 
+Library LibraryChoice() {
+  const std::string value = Get("PJRT_METAL_LIBRARY");
+  if (value.empty() || value == "auto") return Library::kAuto;
+  if (value == "mpsgraph") return Library::kMpsgraph;
+  if (value == "kernels") return Library::kKernels;
+  throw InvalidArgument("PJRT_METAL_LIBRARY=" + value + ": expected auto, mpsgraph or kernels");
+}
+
 }  // namespace pjrt_metal::environment

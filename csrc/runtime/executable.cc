@@ -5,6 +5,7 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "csrc/runtime/library_choice.h"
 #include "csrc/runtime/log.h"
 
 namespace pjrt_metal {
@@ -180,6 +181,14 @@ class Execution {
         RunSequence(step.bodies[std::min(branch, step.bodies.size() - 1)]);
         break;
       }
+      case StepKind::kLibrary:
+        if (const auto& call = loaded_.library_calls_[step.library_op]) {
+          const Binding buffers[] = {bindings_[step.slots[0]], bindings_[step.slots[1]], bindings_[step.slots[2]]};
+          encoder_->Call(*call, buffers);
+        } else {
+          RunSequence(step.bodies[0]);
+        }
+        break;
       case StepKind::kHostCall:
         CallHost(step);
         break;
@@ -232,6 +241,7 @@ LoadedProgram::LoadedProgram(LogicalDevice* device, std::shared_ptr<const Progra
       if (!constant.empty()) std::memcpy(constants_->data() + constant_offsets_[i], constant.data(), constant.size());
     }
   }
+  library_calls_ = ChooseLibraryCalls(*program_, hardware, device_->allocator(), pipelines_, constant_offsets_);
   for (const TensorInfo& output : program_->outputs) output_memories_.push_back(MemoryFor(output));
   for (const TensorInfo& parameter : program_->parameters) {
     donates_any_ |= parameter.donated || parameter.alias >= 0;

@@ -41,6 +41,7 @@ class LoadedProgram : public std::enable_shared_from_this<LoadedProgram> {
   std::shared_ptr<const Program> program_;
   std::vector<PipelineRef> pipelines_;  // one a kernel
   std::vector<std::unique_ptr<HostCall>> host_calls_;
+  std::vector<LibraryCallRef> library_calls_;  // one a library op; nullptr: its kernels run
   AllocationRef constants_;
   std::vector<size_t> constant_offsets_;
   std::vector<MemorySpace*> output_memories_;

@@ -1,5 +1,6 @@
 #include "csrc/runtime/program.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <set>
@@ -10,7 +11,7 @@ namespace pjrt_metal {
 namespace {
 
 constexpr uint32_t kMagic = 0x504d4a50;  // "PJMP", little-endian
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 // Loops and branches inside one another: far more than any program has, far less than the stack holds.
 constexpr int kMaxDepth = 64;
 constexpr size_t kMaxBuffers = 31;  // Metal's limit for one kernel, argument bytes included
@@ -203,7 +204,7 @@ class Parser {
   Step ReadStep(int depth) {
     Step step;
     const auto kind = in_.Number<uint8_t>();
-    if (kind > static_cast<uint8_t>(StepKind::kHostCall)) in_.Fail("unknown step kind " + std::to_string(kind));
+    if (kind > static_cast<uint8_t>(StepKind::kLibrary)) in_.Fail("unknown step kind " + std::to_string(kind));
     step.kind = static_cast<StepKind>(kind);
     switch (step.kind) {
       case StepKind::kLaunch:
@@ -241,6 +242,9 @@ class Parser {
         step.attributes = std::make_shared<const FfiAttributes>(in_);
         break;
       }
+      case StepKind::kLibrary:
+        ReadLibraryCall(step, depth);
+        break;
     }
     return step;
   }
@@ -256,6 +260,47 @@ class Parser {
       step.slots.push_back(slot);
       step.arrays.push_back(std::move(array));
     }
+  }
+
+  LibraryView ReadView() {
+    LibraryView view;
+    view.dims = in_.Numbers<int64_t>();
+    view.permutation = in_.Numbers<uint32_t>();
+    view.shape = in_.Numbers<int64_t>();
+    return view;
+  }
+
+  void ReadLibraryCall(Step& step, int depth) {
+    const auto choice = [this](auto last) {
+      const auto value = in_.Number<uint8_t>();
+      if (value > static_cast<uint8_t>(last)) in_.Fail("a library call has an unknown kind or layout");
+      return static_cast<decltype(last)>(value);
+    };
+    LibraryOp op{};
+    op.kind = choice(LibraryKind::kWeightsGradient);
+    op.dtype = static_cast<DType>(in_.Number<uint8_t>());
+    for (LibraryView* view : {&op.lhs, &op.rhs, &op.result}) *view = ReadView();
+    for (uint32_t& n : op.stride) n = in_.Number<uint32_t>();
+    for (uint32_t& n : op.dilation) n = in_.Number<uint32_t>();
+    for (uint32_t& n : op.padding) n = in_.Number<uint32_t>();
+    op.groups = in_.Number<uint32_t>();
+    op.data_layout = choice(DataLayout::kNhwc);
+    op.weights_layout = choice(WeightsLayout::kHwio);
+    if (const std::string problem = Problem(op); !problem.empty()) in_.Fail(problem);
+    step.slots = {SlotNumber(), SlotNumber(), WritableSlot()};
+    const auto views = op.views();
+    for (size_t i = 0; i < views.size(); ++i) {
+      if (program_->slots[step.slots[i]].bytes != Bytes(op, *views[i])) {
+        in_.Fail("a library call's slot has another size than its array");
+      }
+    }
+    step.bodies.push_back(ReadSequence(depth + 1));
+    const Sequence& kernels = step.bodies[0];
+    const bool launches =
+        std::ranges::all_of(kernels, [](const Step& kernel) { return kernel.kind == StepKind::kLaunch; });
+    if (kernels.empty() || !launches) in_.Fail("a library call's alternative is not made of launches");
+    step.library_op = static_cast<uint32_t>(program_->library_ops.size());
+    program_->library_ops.push_back(std::move(op));
   }
 
   void ReadLaunch(Step& step) {

@@ -14,6 +14,7 @@
 #include "csrc/runtime/device.h"
 #include "csrc/runtime/dtype.h"
 #include "csrc/runtime/ffi_attributes.h"
+#include "csrc/runtime/library_op.h"
 
 namespace pjrt_metal {
 
@@ -46,7 +47,7 @@ struct HostArray {
 struct Step;
 using Sequence = std::vector<Step>;
 
-enum class StepKind : uint8_t { kLaunch = 0, kCopy = 1, kWhile = 2, kCase = 3, kHostCall = 4 };
+enum class StepKind : uint8_t { kLaunch = 0, kCopy = 1, kWhile = 2, kCase = 3, kHostCall = 4, kLibrary = 5 };
 
 struct Step {
   StepKind kind;
@@ -65,6 +66,8 @@ struct Step {
   std::vector<HostArray> arrays;
   std::shared_ptr<const FfiAttributes> attributes;
   uint32_t operands = 0;  // how many of `slots` are operands
+  // kLibrary: slots are {lhs, rhs, result}; the only body is launches that do the same
+  uint32_t library_op = 0;
 };
 
 struct CostAnalysis {
@@ -81,6 +84,7 @@ struct Program {
   std::vector<KernelSource> kernels;
   std::vector<std::vector<std::byte>> constants;
   std::vector<Slot> slots;
+  std::vector<LibraryOp> library_ops;  // of the steps, in their order
   uint64_t arena_bytes = 0;
   Sequence body;
   uint32_t host_calls = 0;

@@ -69,22 +69,11 @@ void MakeFolders(const std::filesystem::path& folder) {
   mkdir(folder.c_str(), 0700);
 }
 
-// Why the folder cannot be trusted or used; empty: it can.
-std::string Problem(const std::string& folder) {
-  struct stat info;
-  if (stat(folder.c_str(), &info) != 0) return std::strerror(errno);
-  if (!S_ISDIR(info.st_mode)) return "not a folder";
-  if (info.st_uid != geteuid()) return "owned by another user";
-  if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) return "others may write there (chmod go-w it)";
-  return "";
-}
-
 }  // namespace
 
 bool DiskCache::Open() {
   if (folder_.empty() || opened_) return opened_;
-  MakeFolders(folder_);
-  if (const std::string problem = Problem(folder_); !problem.empty()) {
+  if (const std::string problem = PrepareFolder(folder_); !problem.empty()) {
     LogPhase("software: no disk cache", 0, folder_ + ": " + problem);
     folder_.clear();
     return false;
@@ -115,8 +104,7 @@ std::map<Digest, std::string> DiskCache::Find(std::span<const Digest> keys) {
 
 void DiskCache::Add(const std::string& path, std::span<const Digest> keys) {
   if (!Open()) return;
-  static std::atomic<uint64_t> number = 0;
-  const std::string temporary = folder_ + "/new." + std::to_string(getpid()) + "." + std::to_string(number++);
+  const std::string temporary = TemporaryPath(folder_);
   const std::string link_name = temporary + ".link";
   std::optional<std::string> image = ReadFile(path);
   int error = image ? 0 : EIO;
@@ -145,6 +133,21 @@ std::string CacheFolder() {
   if (const std::string caches = environment::XdgCacheHome(); !caches.empty()) return caches + "/pjrt-metal";
   return home.empty() ? "" : home + "/.cache/pjrt-metal";
 #endif
+}
+
+std::string PrepareFolder(const std::string& folder) {
+  MakeFolders(folder);
+  struct stat info;
+  if (stat(folder.c_str(), &info) != 0) return std::strerror(errno);
+  if (!S_ISDIR(info.st_mode)) return "not a folder";
+  if (info.st_uid != geteuid()) return "owned by another user";
+  if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) return "others may write there (chmod go-w it)";
+  return "";
+}
+
+std::string TemporaryPath(const std::string& folder) {
+  static std::atomic<uint64_t> number = 0;
+  return folder + "/new." + std::to_string(getpid()) + "." + std::to_string(number++);
 }
 
 }  // namespace pjrt_metal::software

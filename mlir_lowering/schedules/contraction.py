@@ -130,7 +130,7 @@ def _attribute(op: Op, name: str, default: int, count: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class _Window:
+class Window:
     """One spatial dimension of a convolution.
 
     With `phases` > 1, output positions phase, phase + phases, ... meet kernel positions of one
@@ -190,7 +190,7 @@ class _Window:
         return at * -1 + (self.kernel - 1) if self.reversed else at
 
 
-def _windows(op: Op, numbers: ConvDimensionNumbers) -> list[_Window]:
+def windows(op: Op, numbers: ConvDimensionNumbers) -> list[Window]:
     lhs, rhs = op.operands
     count = len(numbers.input_spatial_dimensions)
     padding = op.attrs.get("padding")
@@ -200,7 +200,7 @@ def _windows(op: Op, numbers: ConvDimensionNumbers) -> list[_Window]:
     kernel_dilations = _attribute(op, "rhs_dilation", 1, count)
     reversals = _attribute(op, "window_reversal", 0, count)
     return [
-        _Window(
+        Window(
             lhs.shape[numbers.input_spatial_dimensions[i]],
             rhs.shape[numbers.kernel_spatial_dimensions[i]],
             op.result.shape[numbers.output_spatial_dimensions[i]],
@@ -221,7 +221,7 @@ def _convolution(op: Op) -> Contraction:
     lhs, rhs = op.operands
     out = op.result
     numbers: ConvDimensionNumbers = op.attrs["dimension_numbers"]
-    windows = _windows(op, numbers)
+    walked = windows(op, numbers)
     feature_groups = int(op.attrs.get("feature_group_count", 1))
     batch_groups = int(op.attrs.get("batch_group_count", 1))
     groups = max(feature_groups, batch_groups)
@@ -229,9 +229,9 @@ def _convolution(op: Op) -> Contraction:
     out_batch = numbers.output_batch_dimension
     out_spatial = numbers.output_spatial_dimensions
     # -1 is the batch (in m) or the input feature (in k); others number the spatial dimensions.
-    row_dims = sorted(range(-1, len(windows)), key=lambda i: out_spatial[i] if i >= 0 else out_batch)
+    row_dims = sorted(range(-1, len(walked)), key=lambda i: out_spatial[i] if i >= 0 else out_batch)
     folded_dims = sorted(
-        range(-1, len(windows)),
+        range(-1, len(walked)),
         key=lambda i: numbers.input_spatial_dimensions[i] if i >= 0 else numbers.input_feature_dimension,
     )
     features = rhs.shape[numbers.kernel_input_feature_dimension]
@@ -244,7 +244,7 @@ def _convolution(op: Op) -> Contraction:
             numbers.input_feature_dimension: fold[-1] + b[0] * (features if feature_groups > 1 else 0),
         }
         tests: list[Test] = []
-        for i, window in enumerate(windows):
+        for i, window in enumerate(walked):
             ix, conditions = window.input(b[1 + i], row[i], fold[i])
             at[numbers.input_spatial_dimensions[i]] = ix
             tests += conditions
@@ -257,7 +257,7 @@ def _convolution(op: Op) -> Contraction:
             numbers.kernel_input_feature_dimension: fold[-1],
             numbers.kernel_output_feature_dimension: b[0] * columns + n[0],
         }
-        for i, window in enumerate(windows):
+        for i, window in enumerate(walked):
             at[numbers.kernel_spatial_dimensions[i]] = window.weight(b[1 + i], fold[i])
             tests += window.kernel_tests(b[1 + i], fold[i])
         return Access(rhs, tuple(at[d] for d in range(rhs.type.rank)), tuple(tests))
@@ -265,15 +265,15 @@ def _convolution(op: Op) -> Contraction:
     def result(b: Index, m: Index, n: Index) -> Index:
         row = dict(zip(row_dims, m, strict=True))
         at = {out_batch: row[-1], numbers.output_feature_dimension: b[0] * columns + n[0]}
-        for i, window in enumerate(windows):
+        for i, window in enumerate(walked):
             at[out_spatial[i]] = window.output_position(b[1 + i], row[i])
         return tuple(at[d] for d in range(out.type.rank))
 
     return Contraction(
         op,
-        batch=(groups, *(window.phases for window in windows)),
-        rows=tuple(windows[i].output // windows[i].phases if i >= 0 else out.shape[out_batch] for i in row_dims),
-        folded=tuple(windows[i].positions if i >= 0 else features for i in folded_dims),
+        batch=(groups, *(window.phases for window in walked)),
+        rows=tuple(walked[i].output // walked[i].phases if i >= 0 else out.shape[out_batch] for i in row_dims),
+        folded=tuple(walked[i].positions if i >= 0 else features for i in folded_dims),
         columns=(columns,),
         a=a,
         b=weights,

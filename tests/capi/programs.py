@@ -82,6 +82,36 @@ def copies(target: str, count: int = 4) -> bytes:
     )
 
 
+def library_call(target: str, op: p.LibraryOp | None = None, **fields: object) -> bytes:
+    """f32[2,3] x f32[3,4] -> f32[2,4] as a library call, whose kernel does nothing; `fields`: other than these."""
+
+    def view(*shape: int) -> p.LibraryView:
+        return p.LibraryView(shape, tuple(range(len(shape))), shape)
+
+    op = op or p.LibraryOp(p.LibraryKind.MATMUL, F32, view(1, 2, 3), view(1, 3, 4), view(1, 2, 4))
+    source = "kernel void k_nothing(device float* out0 [[buffer(0)]], uint3 tid [[thread_position_in_grid]]) {}"
+    params = (p.ParamKind.OUTPUT, p.ParamKind.THREAD_POSITION_IN_GRID)
+    slots = [
+        p.Slot(p.SlotKind.PARAMETER, 0, 0, 24),
+        p.Slot(p.SlotKind.PARAMETER, 1, 0, 48),
+        p.Slot(p.SlotKind.OUTPUT, 0, 0, 32),
+    ]
+    step = p.Library(**{"op": op, "slots": (0, 1, 2), "kernels": (p.Launch(0, (2,), b"", (1, 1, 1)),), **fields})  # type: ignore[arg-type]
+    return p.serialize(
+        p.Program(
+            name="library_call",
+            target=target,
+            fingerprint="library",
+            parameters=[tensor(6), tensor(12)],
+            outputs=[tensor(8)],
+            preamble="#include <metal_stdlib>\nusing namespace metal;\n",
+            kernels=[p.Kernel("k_nothing", source, params)],
+            slots=slots,
+            body=(step,),
+        )
+    )
+
+
 HEADER = struct.Struct("<4sIQQ")
 
 

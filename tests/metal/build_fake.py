@@ -90,7 +90,7 @@ def library() -> Path:
 # csrc/metal and what it uses of csrc/runtime.
 DEVICE = [
     *sorted((ROOT / "csrc/metal").glob("*.cc")),
-    *(ROOT / "csrc/runtime" / name for name in ("environment.cc", "log.cc", "queue.cc")),
+    *(ROOT / "csrc/runtime" / name for name in ("dtype.cc", "environment.cc", "library_op.cc", "log.cc", "queue.cc")),
 ]
 
 

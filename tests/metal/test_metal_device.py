@@ -11,30 +11,31 @@ import pytest
 from tests.metal import build_fake
 from tests.metal.build_fake import ROOT, WARNINGS, run
 
-CHECKS = re.findall(
-    r'^    \{"(\w+)", \w+\},$',
-    (ROOT / "tests/metal/metal_device_test.cc").read_text(),
-    re.MULTILINE,
-)
+PROGRAMS = ("metal_device_test", "mpsgraph_test")
+CHECKS = [
+    (program, check)
+    for program in PROGRAMS
+    for check in re.findall(r'^    \{"(\w+)", .*\},$', (ROOT / f"tests/metal/{program}.cc").read_text(), re.MULTILINE)
+]
 
 
 @pytest.fixture(scope="module")
-def program() -> Path:
-    """The test program, linked with the fake."""
-    return build_fake.program(ROOT / "tests/metal/metal_device_test.cc")
+def programs() -> dict[str, Path]:
+    """The test programs, linked with the fake."""
+    return {name: build_fake.program(ROOT / f"tests/metal/{name}.cc") for name in PROGRAMS}
 
 
-@pytest.mark.parametrize("check", CHECKS)
-def test_against_fake_metal(program: Path, check: str) -> None:
-    result = run([str(program), check])
+@pytest.mark.parametrize(("program", "check"), CHECKS)
+def test_against_fake_metal(programs: dict[str, Path], program: str, check: str) -> None:
+    result = run([str(programs[program]), check])
     assert result.returncode == 0, result.stderr
 
 
-def test_facts_are_one_wellformed_table(program: Path) -> None:
-    facts = json.loads(run([str(program)]).stdout)
+def test_facts_are_one_wellformed_table(programs: dict[str, Path]) -> None:
+    facts = json.loads(run([str(programs["metal_device_test"])]).stdout)
     selectors = [(receiver, selector) for receiver, selector, _, _ in facts["messages"]]
     assert len(selectors) == len(set(selectors))
-    one_type = re.compile(r"r?\^?v|r\*|\^?@\??|[BdqQ:]|\{\w+=[qQ]+\}")
+    one_type = re.compile(r"r?\^?v|r\*|\^?@\??|[BdIqQ:]|\{\w+=[qQ]+\}")
     for _, selector, types, macos in facts["messages"]:
         parts = one_type.findall(types)
         assert "".join(parts) == types

@@ -19,6 +19,9 @@ const char* FakeLiveNames(void);
 //   compile    libraries             threads    pipelines allow 512 threads a threadgroup, not 1024
 //   family     no Apple GPU          width      64 threads a SIMD group
 //   run        command buffers, for lack of memory; run:2, with that MTLCommandBufferError
+//   graph      MPSGraph makes no executables
+//   continue   MPSGraph commits the command buffer and goes on in another
+//   lose       as continue, and the committed one fails
 //   reorder    completions come swapped in pairs
 //   commandBuffer, encoder   nil instead of one
 void FakeFail(const char* what);
@@ -30,6 +33,8 @@ void FakePause(int paused);
 // Command buffers that were committed, and barriers encoded, so far.
 long FakeCommitted(void);
 long FakeBarriers(void);
+// How many executables MPSGraph has encoded.
+long FakeGraphCalls(void);
 
 #ifdef __cplusplus
 }
