@@ -20,10 +20,12 @@ def run(arguments: list[str], **variables: str) -> subprocess.CompletedProcess[s
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1200, check=False)
 
 
-def run_tests(*arguments: str, orders: int = 1) -> None:
-    """A run of pytest that must pass. `orders`: of threads in which each dispatch runs."""
+def run_tests(*arguments: str, orders: int = 1, library: str = "kernels") -> None:
+    """A run of pytest that must pass. `orders`: of threads in which each dispatch runs; `library`: who does
+    contractions."""
     plugin = ["-p", "tests.on_fake.session"]
-    result = run(["-m", "pytest", "-q", "--no-header", *plugin, *arguments], PJRT_METAL_STRICT_ORDERS=str(orders))
+    variables = {"PJRT_METAL_STRICT_ORDERS": str(orders), "PJRT_METAL_LIBRARY": library}
+    result = run(["-m", "pytest", "-q", "--no-header", *plugin, *arguments], **variables)
     assert result.returncode == 0, result.stdout[-8000:] + result.stderr[-2000:]
     summary = result.stdout.splitlines()[-1]
     assert "passed" in summary and "skipped" not in summary, summary

@@ -7,3 +7,7 @@ from tests.on_fake.processes import run_tests
 
 def test_op_suite() -> None:
     run_tests("tests/ops/test_ops.py")
+
+
+def test_contractions_by_mpsgraph() -> None:
+    run_tests("tests/ops/test_ops.py", "-k", "dot_general or convolution", library="mpsgraph")
