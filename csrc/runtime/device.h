@@ -93,7 +93,7 @@ class Encoder {
   // Everything encoded so far has completed and is visible to the host when this returns.
   virtual void Sync() = 0;
   // Ends the submission; `done` is called once (possibly before this returns) with the error, if any.
-  // Allocations named by commands must live until then: the caller keeps them.
+  // Allocations and pipelines named by commands must live until then: the caller keeps them.
   virtual void Commit(std::function<void(std::optional<Error>)> done) = 0;
 };
 

@@ -413,7 +413,7 @@ void AbandonedSubmissions() {
   EXPECT(FakeCommitted() == committed);  // of a short one nothing runs
 }
 
-// All submissions that a failed command buffer held fail, no others; and the kernel is named.
+// All submissions that a failed command buffer held fail; and the kernel is named.
 void ErrorsNameKernels() {
   Fixture f;
   Log log;
