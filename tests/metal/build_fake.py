@@ -85,3 +85,11 @@ def library() -> Path:
     link = ["g++", "-shared", *map(str, objects), f"-Wl,--version-script={script}", "-Wl,--no-undefined"]
     link += ["-lobjc", "-lpthread", "-ldl"]
     return _make(link, BUILD / _digest([script], *link) / "libfake_metal.so")
+
+
+def program(source: Path, folder: Path) -> Path:
+    """A C++ program of csrc/metal's, linked with the fake."""
+    fake = library()
+    sources = [*sorted((ROOT / "csrc/metal").glob("*.cc")), source]
+    libraries = [str(fake), f"-Wl,-rpath,{fake.parent}", "-lobjc", "-lpthread", "-ldl"]
+    return _make(["g++", "-std=c++20", *WARNINGS, *map(str, sources), *libraries], folder / source.stem)

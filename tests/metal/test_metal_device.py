@@ -21,13 +21,7 @@ CHECKS = re.findall(
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The test program, linked with the fake."""
-    fake = build_fake.library()
-    binary = tmp_path_factory.mktemp("metal") / "metal_device_test"
-    sources = [*sorted((ROOT / "csrc/metal").glob("*.cc")), ROOT / "tests/metal/metal_device_test.cc"]
-    libraries = [str(fake), f"-Wl,-rpath,{fake.parent}", "-lobjc", "-lpthread", "-ldl"]
-    built = run(["g++", "-std=c++20", *WARNINGS, *map(str, sources), "-o", str(binary), *libraries])
-    assert built.returncode == 0, built.stderr
-    return binary
+    return build_fake.program(ROOT / "tests/metal/metal_device_test.cc", tmp_path_factory.mktemp("metal"))
 
 
 @pytest.mark.parametrize("check", CHECKS)
