@@ -24,18 +24,42 @@ def test_families_and_systems(family: str, macos: str, language: str) -> None:
     assert target.startswith(f"apple{family}:") and target.endswith(f"language={language}")
 
 
+# Tests that pass, but for what the run must notice.
 LEAK = """
+    metal = ctypes.CDLL(None).MTLCopyAllDevices
+    metal.restype = ctypes.c_void_p
+    assert metal()
+"""
+# [NSProcessInfo processInfo], with no pool on this thread.
+BREACH = """
+    objc = ctypes.CDLL(None)
+    objc.objc_getClass.restype = objc.sel_registerName.restype = objc.objc_msg_lookup.restype = ctypes.c_void_p
+    sent = [objc.objc_getClass(b"NSProcessInfo"), objc.sel_registerName(b"processInfo")]
+    sent = [ctypes.c_void_p(address) for address in sent]
+    ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(objc.objc_msg_lookup(*sent))(*sent)
+"""
+PROGRAM = """
 import ctypes
 import jax, numpy as np
-def test_leak():
-    ctypes.CDLL(None).MTLCopyAllDevices.restype = ctypes.c_void_p
-    assert ctypes.CDLL(None).MTLCopyAllDevices()
+def test_planted():
     assert jax.jit(lambda x: x + 1)(np.float32(1)) == 2
 """
 
 
-def test_a_leak_fails_the_run(tmp_path: Path) -> None:
-    case = tmp_path / "leak_case.py"
-    case.write_text(LEAK)
-    with pytest.raises(AssertionError, match="live: NSArray 1, MTLDevice 1"):
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [("", None), (LEAK, "live: NSArray 1, MTLDevice 1"), (BREACH, "NSProcessInfo autoreleased without a pool")],
+)
+def test_a_run_fails_when_it_should(tmp_path: Path, fault: str, text: str | None) -> None:
+    case = tmp_path / "planted_case.py"
+    case.write_text(PROGRAM + fault)
+    if text is None:
         run_tests(str(case))
+        return
+    with pytest.raises(AssertionError, match=text):
+        run_tests(str(case))
+
+
+def test_a_run_on_another_device_fails(tmp_path: Path) -> None:
+    result = run(["-m", "pytest", "-p", "tests.on_fake.session", str(tmp_path)], PJRT_METAL_DEVICE="software")
+    assert result.returncode == pytest.ExitCode.USAGE_ERROR and "not on the fake Metal" in result.stderr, result.stderr
