@@ -157,7 +157,7 @@ void EmptySubmissionsKeepTheirPlace() {
   EXPECT(FakeCommitted() == 3);
 }
 
-// More command buffers than Metal's queue has: the fake tells.
+// More command buffers than Metal's queue has: the wait is ours, without the lock.
 void ManyCommandBuffers() {
   Fixture f;
   Log log;
@@ -169,6 +169,7 @@ void ManyCommandBuffers() {
   Submit(f, log, 0, 100 * 64);
   resume.join();
   EXPECT(log.InOrder(1));
+  EXPECT(FakePlaceWaits() == 0);
 }
 
 // A `done` may submit, however full the queue is.

@@ -17,8 +17,8 @@ from tests.models.test_training import CASES, train
 @pytest.mark.parametrize("name", ["resnet50", "vgg16", "bert"])
 def test_training_equals_the_cpus(name: str) -> None:
     case = CASES[name]()
-    expected, expected_logits = train(case, jax.devices("cpu")[0], steps=3)
-    losses, logits = train(case, jax.devices("metal")[0], steps=3)
+    expected, expected_logits = train(case, jax.devices("cpu")[0], steps=2)
+    losses, logits = train(case, jax.devices("metal")[0], steps=2)
     assert losses[0] != losses[-1]
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
     scale = float(np.max(np.abs(expected_logits)))
@@ -33,9 +33,9 @@ def test_digits() -> None:
         initial = jax.tree.map(np.asarray, jax.jit(lambda: digits.new_state(optimizer))())
     losses = {}
     for platform in ("cpu", "metal"):
-        state, *batch = jax.device_put((initial, images[:16], labels[:16]), jax.devices(platform)[0])
+        state, *batch = jax.device_put((initial, images[:8], labels[:8]), jax.devices(platform)[0])
         losses[platform] = []
-        for _ in range(4):
+        for _ in range(3):
             state, loss = step(state, *batch)
             losses[platform].append(float(loss))
     assert losses["metal"][-1] < losses["metal"][0]
