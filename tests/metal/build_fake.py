@@ -87,9 +87,34 @@ def library() -> Path:
     return _make(link, BUILD / _digest([script], *link) / "libfake_metal.so")
 
 
-def program(source: Path, folder: Path) -> Path:
-    """A C++ program of csrc/metal's, linked with the fake."""
+# csrc/metal and what it uses of csrc/runtime.
+DEVICE = [
+    *sorted((ROOT / "csrc/metal").glob("*.cc")),
+    *(ROOT / "csrc/runtime" / name for name in ("environment.cc", "log.cc", "queue.cc")),
+]
+
+
+def _compile_all(sources: Iterable[Path]) -> list[Path]:
+    folders = [FAKE, FAKE.parent, ROOT / "tests", *(ROOT / "csrc" / name for name in ("runtime", "metal"))]
+    headers = sorted(path for folder in folders for path in folder.glob("*.h"))
+
+    def compile(source: Path) -> Path:
+        command = ["g++", "-std=c++20", *WARNINGS, "-c", str(source)]
+        return _make(command, BUILD / f"{source.stem}-{_digest([source, *headers], *command)}.o")
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(compile, sources))
+
+
+def device_objects() -> list[Path]:
+    """The Metal device, compiled."""
+    return _compile_all(DEVICE)
+
+
+def program(test: Path, changed: Path | None = None) -> Path:
+    """A test program that drives the Metal device, linked with the fake; `changed` takes a source's place."""
     fake = library()
-    sources = [*sorted((ROOT / "csrc/metal").glob("*.cc")), source]
-    libraries = [str(fake), f"-Wl,-rpath,{fake.parent}", "-lobjc", "-lpthread", "-ldl"]
-    return _make(["g++", "-std=c++20", *WARNINGS, *map(str, sources), *libraries], folder / source.stem)
+    sources = [path for path in DEVICE if changed is None or path.name != changed.name]
+    objects = _compile_all([*sources, *filter(None, [changed]), test])
+    link = ["g++", *map(str, objects), str(fake), f"-Wl,-rpath,{fake.parent}", "-lobjc", "-lpthread", "-ldl"]
+    return _make(link, BUILD / _digest([], *link) / test.stem)

@@ -2,6 +2,7 @@
 // fault a process. The fake must say the text of the table, and nothing else.
 #include <cstdio>
 #include <cstring>
+#include <future>
 #include <string>
 #include <thread>
 
@@ -30,8 +31,9 @@ struct Metal {
   Ref device = Ref::Retain(Send<kObjectAtIndex>(devices.get(), uint64_t{0}));
   Ref queue = Ref::Adopt(Send<kNewCommandQueue>(device.get()));
   Ref a = Buffer(kBytes), out = Buffer(kBytes);
-  Ref commands = Ref::Retain(Send<kCommandBuffer>(queue.get()));
+  Ref commands = NewCommands();
 
+  Ref NewCommands() const { return Ref::Retain(Send<kCommandBuffer>(queue.get())); }
   Ref Buffer(uint64_t bytes, uint64_t options = 0) const {
     return Ref::Adopt(Send<kNewBufferWithLength>(device.get(), bytes, options));
   }
@@ -75,8 +77,10 @@ struct Metal {
   }
   static void End(const Ref& encoder) { Send<kEndEncoding>(encoder.get()); }
   void Finish() const {
+    std::promise<void> completed;
+    AddCompletedHandler(commands.get(), [&](Id) { completed.set_value(); });
     Send<kCommit>(commands.get());
-    Send<kWaitUntilCompleted>(commands.get());
+    completed.get_future().get();
   }
   // Runs a kernel named k_add, and says how the command buffer ended.
   void RunKernel(const char* text) const {
@@ -302,11 +306,11 @@ const Fault kFaults[] = {
      "a handler after commit"},
     {"block_class", [](Metal& m) { AddBlock(m, nullptr, "v16@?0@8"); }, "not a plain stack block"},
     {"block_signature", [](Metal& m) { AddBlock(m, GetRuntime().stack_block_class, "v8@?0"); }, "block's signature"},
-    {"dispatch_type", [](Metal& m) { m.End(Ref::Retain(Send<kComputeCommandEncoder>(m.commands.get(), uint64_t{1}))); },
-     "dispatch type 1"},
+    {"dispatch_type", [](Metal& m) { m.End(Ref::Retain(Send<kComputeCommandEncoder>(m.commands.get(), uint64_t{2}))); },
+     "dispatch type 2"},
     {"queue_full",
      [](Metal& m) {
-       for (int i = 0; i < 64; ++i) Send<kCommandBuffer>(m.queue.get());
+       for (int i = 0; i < 64; ++i) m.NewCommands();
      },
      "64 command buffers of a queue are not committed"},
     {"freed_early",

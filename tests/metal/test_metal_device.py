@@ -19,9 +19,9 @@ CHECKS = re.findall(
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def program() -> Path:
     """The test program, linked with the fake."""
-    return build_fake.program(ROOT / "tests/metal/metal_device_test.cc", tmp_path_factory.mktemp("metal"))
+    return build_fake.program(ROOT / "tests/metal/metal_device_test.cc")
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -51,8 +51,8 @@ def test_without_metal_there_is_no_device(tmp_path: Path) -> None:
         "  const size_t found = pjrt_metal::metal::Discover(&refused).size();\n"
         '  std::printf("%zu %s", found, refused.at(0).c_str());\n}\n'
     )
-    sources = [*sorted((ROOT / "csrc/metal").glob("*.cc")), source]
+    inputs = [*build_fake.device_objects(), source]
     binary = tmp_path / "none"
-    built = run(["g++", "-std=c++20", *WARNINGS, *map(str, sources), "-o", str(binary), "-ldl"])
+    built = run(["g++", "-std=c++20", *WARNINGS, *map(str, inputs), "-o", str(binary), "-ldl", "-lpthread"])
     assert built.returncode == 0, built.stderr
     assert run([str(binary)]).stdout == "0 no Metal: this process lacks MTLCopyAllDevices"

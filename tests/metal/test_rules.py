@@ -17,8 +17,8 @@ FAULTS = re.findall(r'^    \{"(\w+)",', SOURCE.read_text(), re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_fake.program(SOURCE, tmp_path_factory.mktemp("rules"))
+def program() -> Path:
+    return build_fake.program(SOURCE)
 
 
 def test_no_fault_is_left_out(program: Path) -> None:
