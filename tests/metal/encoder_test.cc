@@ -157,17 +157,27 @@ void EmptySubmissionsKeepTheirPlace() {
   EXPECT(FakeCommitted() == 3);
 }
 
-// More command buffers than Metal's queue has: the wait is ours, without the lock.
+// More command buffers than Metal's queue has: the wait is ours, without the lock. With it, the
+// completion that would end the wait could not come.
 void ManyCommandBuffers() {
   Fixture f;
   Log log;
   FakePause(1);
-  std::thread resume([] {
+  std::atomic<bool> submitted = false;
+  std::thread watch([&] {
     while (FakeCommitted() < 30) std::this_thread::yield();
     FakePause(0);
+    while (!submitted) {
+      if (FakePlaceWaits() > 0) {
+        std::fputs("waits inside Metal for one of the queue's places\n", stderr);
+        _exit(1);  // it may be for ever
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   });
   Submit(f, log, 0, 100 * 64);
-  resume.join();
+  submitted = true;
+  watch.join();
   EXPECT(log.InOrder(1));
   EXPECT(FakePlaceWaits() == 0);
 }

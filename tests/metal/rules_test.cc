@@ -2,6 +2,7 @@
 // fault a process. The fake must say the text of the table, and nothing else.
 #include <cstdio>
 #include <cstring>
+#include <future>
 #include <string>
 #include <thread>
 
@@ -18,7 +19,6 @@ constexpr const char* kAdd = R"(kernel void k_add(device const float* a [[buffer
   out[tid.x] = a[tid.x] * scale;
 })";
 constexpr uint64_t kBytes = 1024;
-constexpr uint64_t kCompleted = 4;  // or failed, 5
 
 std::string compiler_said, unexpected;
 
@@ -31,13 +31,12 @@ struct Metal {
   Ref device = Ref::Retain(Send<kObjectAtIndex>(devices.get(), uint64_t{0}));
   Ref queue = Ref::Adopt(Send<kNewCommandQueue>(device.get()));
   Ref a = Buffer(kBytes), out = Buffer(kBytes);
-  Ref descriptor = Descriptor();
-  Ref commands = Ref::Retain(Send<kCommandBufferWithDescriptor>(queue.get(), descriptor.get()));
+  Ref commands = NewCommands();
 
-  static Ref Descriptor() {
-    Ref descriptor = New(Class::kMTLCommandBufferDescriptor);
+  Ref NewCommands() const {
+    const Ref descriptor = New(Class::kMTLCommandBufferDescriptor);
     Send<kSetErrorOptions>(descriptor.get(), kEncoderExecutionStatus);
-    return descriptor;
+    return Ref::Retain(Send<kCommandBufferWithDescriptor>(queue.get(), descriptor.get()));
   }
   Ref Buffer(uint64_t bytes, uint64_t options = 0) const {
     return Ref::Adopt(Send<kNewBufferWithLength>(device.get(), bytes, options));
@@ -82,8 +81,10 @@ struct Metal {
   }
   static void End(const Ref& encoder) { Send<kEndEncoding>(encoder.get()); }
   void Finish() const {
+    std::promise<void> completed;
+    AddCompletedHandler(commands.get(), [&](Id) { completed.set_value(); });
     Send<kCommit>(commands.get());
-    while (Send<kStatus>(commands.get()) < kCompleted) usleep(100);
+    completed.get_future().get();
   }
   // Runs a kernel named k_add, and says how the command buffer ended.
   void RunKernel(const char* text) const {
@@ -339,7 +340,7 @@ const Fault kFaults[] = {
      "dispatch type 2"},
     {"queue_full",
      [](Metal& m) {
-       for (int i = 0; i < 64; ++i) Send<kCommandBufferWithDescriptor>(m.queue.get(), m.descriptor.get());
+       for (int i = 0; i < 64; ++i) m.NewCommands();
      },
      "64 command buffers of a queue are not committed"},
     {"freed_early",

@@ -58,7 +58,7 @@ FAULTS = [
         "kMaxBatches = 32",
         "kMaxBatches = 320",
         "many_command_buffers",
-        "FakePlaceWaits() == 0",
+        "waits inside Metal",
     ),
     ("command_queue.cc", "if (batch->host_steps > 0) return;", "", "nothing_passes_a_host_step", "FakeCommitted"),
     ("command_queue.cc", "if (then.work && then.submission->error)", "if (false)", "host_errors", "skipped"),

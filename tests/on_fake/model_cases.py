@@ -17,8 +17,8 @@ from tests.models.test_training import CASES, train
 @pytest.mark.parametrize("name", ["resnet50", "vgg16", "bert"])
 def test_training_equals_the_cpus(name: str) -> None:
     case = CASES[name]()
-    expected, expected_logits = train(case, jax.devices("cpu")[0], steps=2)
-    losses, logits = train(case, jax.devices("metal")[0], steps=2)
+    expected, expected_logits = train(case, jax.devices("cpu")[0], steps=3)
+    losses, logits = train(case, jax.devices("metal")[0], steps=3)
     assert losses[0] != losses[-1]
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
     scale = float(np.max(np.abs(expected_logits)))
