@@ -20,7 +20,8 @@ std::string Names(const std::vector<std::string>& kernels) {
 
 }  // namespace
 
-// Ends the open encoder if it is of another kind, and returns one of this kind.
+// Ends the open encoder if it is of another kind, and returns one of this kind. Launches of one
+// encoder may overlap, between barriers; Metal orders encoders by the resources that it tracks.
 Id CommandBuffer::Encoder(Kind kind) {
   if (kind_ == kind) return encoder_.get();
   EndEncoder();
@@ -40,7 +41,7 @@ void CommandBuffer::EndEncoder() {
   encoder_ = Ref();
   kind_ = Kind::kNone;
   state_ = nullptr;
-  hazards_.Clear();  // what later encoders access, Metal orders
+  hazards_.Clear();
 }
 
 void CommandBuffer::Encode(const Recording& recording) {

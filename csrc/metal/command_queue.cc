@@ -172,19 +172,20 @@ void CommandQueue::Finish(Lock& lock, Then then) {
   }
   in_step_ = true;
   if (then.work) {
-    host_.Submit([self = shared_from_this(), then = std::move(then)] { self->RunHostStep(then); });
+    host_.Submit([self = shared_from_this(), then = std::move(then)]() mutable { self->RunHostStep(std::move(then)); });
     return;
   }
   step_thread_ = std::this_thread::get_id();
+  auto done = std::move(then.submission->done);
   lock.unlock();
-  if (then.submission->done) then.submission->done(then.submission->error);
-  then = {};  // what it holds is released outside the lock
+  if (done) done(then.submission->error);
+  done = nullptr;  // what it holds is released outside the lock
   lock.lock();
   step_thread_ = {};
   in_step_ = false;
 }
 
-void CommandQueue::RunHostStep(const Then& step) {
+void CommandQueue::RunHostStep(Then step) {
   Lock lock(mutex_);
   step_thread_ = std::this_thread::get_id();
   lock.unlock();
@@ -198,6 +199,7 @@ void CommandQueue::RunHostStep(const Then& step) {
   } catch (const std::exception& thrown) {
     error = Internal(std::string("a host step failed: ") + thrown.what());
   }
+  step.work = nullptr;  // what it holds is released before `done` is called
   lock.lock();
   if (error) step.submission->error = std::move(error);
   --sealed_.front()->host_steps;

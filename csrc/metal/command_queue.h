@@ -88,7 +88,7 @@ class CommandQueue : public std::enable_shared_from_this<CommandQueue> {
   void Advance(Lock& lock);
   void CommitEncoded();
   void Finish(Lock& lock, Then then);
-  void RunHostStep(const Then& step);
+  void RunHostStep(Then step);
   void Completed(Batch& batch);
 
   Ref device_, queue_, descriptor_;

@@ -108,7 +108,7 @@ class Encoder {
   // device that has a library to be compared with kernels.
   virtual double SyncAndTime() { throw Internal("a device that does not know its times"); }
   // Ends the submission; `done` is called once (possibly before this returns) with the error, if any.
-  // Allocations named by commands must live until then: the caller keeps them.
+  // Allocations and pipelines named by commands must live until then: the caller keeps them.
   virtual void Commit(std::function<void(std::optional<Error>)> done) = 0;
 };
 

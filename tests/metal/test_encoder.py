@@ -11,7 +11,7 @@ from tests.metal import build_fake
 from tests.metal.build_fake import ROOT, run
 
 TEST = ROOT / "tests/metal/encoder_test.cc"
-CHECKS = re.findall(r'^    \{"(\w+)", \w+\},$', TEST.read_text(), re.MULTILINE)
+CHECKS = re.findall(r'^    \{"(\w+)", [\w<>]+\},$', TEST.read_text(), re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def test_against_fake_metal(program: Path, check: str) -> None:
 def test_gpu_times_are_logged(program: Path) -> None:
     result = run(["env", "PJRT_METAL_LOG=1", str(program), "shares_command_buffers"])
     lines = re.findall(r"execute: gpu +([\d.]+) ms  (.*)", result.stderr)
-    assert [detail for _, detail in lines] == [
+    assert [detail for _, detail in lines[-3:]] == [
         "1 commands of 1 submissions",
         "1 commands of 1 submissions",
         "8 commands of 8 submissions",
@@ -58,7 +58,7 @@ FAULTS = [
         "kMaxBatches = 32",
         "kMaxBatches = 320",
         "many_command_buffers",
-        "a queue's 64 command buffers do not complete",
+        "waits inside Metal",
     ),
     ("command_queue.cc", "if (batch->host_steps > 0) return;", "", "nothing_passes_a_host_step", "FakeCommitted"),
     ("command_queue.cc", "if (then.work && then.submission->error)", "if (false)", "host_errors", "skipped"),

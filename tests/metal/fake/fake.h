@@ -30,6 +30,8 @@ void FakeMacos(int major);
 long FakeDispatches(void);
 // The GPU starts no command buffer while it is paused.
 void FakePause(int paused);
+// How often a thread had to wait for one of a queue's places.
+long FakePlaceWaits(void);
 // Command buffers that were committed, and barriers encoded, so far.
 long FakeCommitted(void);
 long FakeBarriers(void);

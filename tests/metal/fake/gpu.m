@@ -13,7 +13,8 @@ static const useconds_t kLatency = 200;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static MTLCommandBuffer *committed, *finished;  // guarded by fake_lock, in order
 static bool paused;                             // so is this
-static long commits;
+static long commits, place_waits;
+long FakePlaceWaits(void) { return __atomic_load_n(&place_waits, __ATOMIC_SEQ_CST); }
 long FakeCommitted(void) { return __atomic_load_n(&commits, __ATOMIC_SEQ_CST); }
 
 enum { kDeviceRemoved = 11 };
@@ -147,27 +148,28 @@ void StartCommandBuffer(MTLCommandBuffer *buffer) {
   pthread_mutex_lock(&fake_lock);
   buffer->status = kCommitted;
   __atomic_add_fetch(&commits, 1, __ATOMIC_SEQ_CST);
+  --buffer->queue->uncommitted;
   Append(&committed, buffer);
   pthread_mutex_unlock(&fake_lock);
 }
 
 void TakePlace(MTLCommandQueue *queue) {
-  struct timespec until;
-  clock_gettime(CLOCK_REALTIME, &until);
-  until.tv_sec += 20;
-  int status = 0;
   pthread_mutex_lock(&fake_lock);
-  while (queue->outstanding >= kMaxOutstanding && status == 0) {
-    status = pthread_cond_timedwait(&changed, &fake_lock, &until);
+  if (queue->outstanding >= kMaxOutstanding) ++place_waits;
+  while (queue->outstanding >= kMaxOutstanding && queue->uncommitted < kMaxOutstanding) {
+    pthread_cond_wait(&changed, &fake_lock);
   }
+  const bool stuck = queue->uncommitted >= kMaxOutstanding;
   ++queue->outstanding;
+  ++queue->uncommitted;
   pthread_mutex_unlock(&fake_lock);
-  CHECK(status == 0, "a queue's %d command buffers do not complete: Metal would wait for ever", kMaxOutstanding);
+  CHECK(!stuck, "%d command buffers of a queue are not committed: Metal would wait for ever", kMaxOutstanding);
 }
 
 void GiveUpPlace(MTLCommandQueue *queue) {
   pthread_mutex_lock(&fake_lock);
   --queue->outstanding;
+  --queue->uncommitted;
   pthread_cond_broadcast(&changed);
   pthread_mutex_unlock(&fake_lock);
 }

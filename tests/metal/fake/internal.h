@@ -75,6 +75,7 @@ struct Autoreleased {
 };
 @interface NSAutoreleasePool : NSObject {
   struct Autoreleased mark;
+  bool drained;  // with one around it, against the rules
 }
 @end
 
@@ -181,6 +182,7 @@ enum { kEncoderUnknown = 0, kEncoderDone = 1, kEncoderFaulted = 4 };
 @interface MTLCommandQueue : NSObject {
  @public
   int outstanding;  // command buffers that have not completed
+  int uncommitted;  // of those
 }
 @end
 @interface MTLCommandBufferDescriptor : NSObject {
@@ -241,6 +243,7 @@ typedef struct {
 void StartCommandBuffer(MTLCommandBuffer *buffer);
 // Counts a command buffer that a queue gives out; waits while there are too many.
 void TakePlace(MTLCommandQueue *queue);
+// One that was never committed is gone.
 void GiveUpPlace(MTLCommandQueue *queue);
 
 // --- Metal: the device (device.m) ---

@@ -26,8 +26,8 @@ struct FakeKernel {
 
 namespace {
 
-// Of a buffer's offset in the constant address space: Apple's documentation of setBuffer:offset:atIndex: asks
-// for 256 on macOS, the feature set tables for 32 (Mac 2) and 4 (Apple GPUs). The safest.
+// Of a buffer's offset in the constant address space. Apple's documentation has said 256 for macOS, and now names
+// the feature set tables, which say 32 (Mac 2) and 4 (Apple GPUs): the safest of them.
 constexpr size_t kConstantAlignment = 256;
 
 char* Text(const std::string& text) { return strdup(text.c_str()); }

@@ -7,6 +7,7 @@ namespace pjrt_metal::fake {
 namespace {
 
 constexpr uint32_t kMaxBuffers = 31;
+constexpr uint32_t kMaxAlignment = 16;  // that Metal asks of a buffer in the device address space
 
 struct Builtin {
   const char *attribute, *type;
@@ -58,7 +59,7 @@ uint32_t Alignment(std::string type) {
     type.pop_back();
     scalar = std::find_if(std::begin(kScalars), std::end(kScalars), is_scalar);
   }
-  return scalar == std::end(kScalars) ? 1 : scalar->bytes * elements;
+  return scalar == std::end(kScalars) ? 1 : std::min(scalar->bytes * elements, kMaxAlignment);
 }
 
 Parameter Read(const std::string& kernel, const std::string& text) {
