@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-WARNINGS = ["-Wall", "-Wextra", "-Werror", "-g", f"-I{ROOT}"]
+from tests.metal import build_fake
+from tests.metal.build_fake import ROOT, WARNINGS, run
+
 CHECKS = re.findall(
     r'^    \{"(\w+)", \w+\},$',
     (ROOT / "tests/metal/metal_device_test.cc").read_text(),
@@ -19,54 +18,10 @@ CHECKS = re.findall(
 )
 
 
-def run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The test program, linked with the fake; skips where no compiler reads Objective-C."""
-    folder = tmp_path_factory.mktemp("metal")
-    if not shutil.which("gcc") or run(["gcc", "-print-prog-name=cc1obj"]).stdout.strip() == "cc1obj":
-        pytest.skip("needs gcc for Objective-C: apt-get install gobjc")
-    library = folder / "libfake_metal.so"
-    fake = run(
-        [
-            "gcc",
-            "-std=gnu11",
-            *WARNINGS,
-            "-fPIC",
-            "-shared",
-            str(ROOT / "tests/metal/fake_metal.m"),
-            "-o",
-            str(library),
-            "-lobjc",
-            "-lpthread",
-        ]
-    )
-    assert fake.returncode == 0, fake.stderr
-    binary = folder / "metal_device_test"
-    sources = [
-        *sorted((ROOT / "csrc/metal").glob("*.cc")),
-        ROOT / "tests/metal/metal_device_test.cc",
-    ]
-    built = run(
-        [
-            "g++",
-            "-std=c++20",
-            *WARNINGS,
-            *map(str, sources),
-            "-o",
-            str(binary),
-            str(library),
-            f"-Wl,-rpath,{folder}",
-            "-lobjc",
-            "-lpthread",
-            "-ldl",
-        ]
-    )
-    assert built.returncode == 0, built.stderr
-    return binary
+    """The test program, linked with the fake."""
+    return build_fake.program(ROOT / "tests/metal/metal_device_test.cc", tmp_path_factory.mktemp("metal"))
 
 
 @pytest.mark.parametrize("check", CHECKS)

@@ -1,0 +1,259 @@
+// Command buffers and encoders: what is recorded, and when that is allowed.
+#include <stdio.h>
+
+#include "tests/metal/fake/internal.h"
+
+static const uint64_t kMaxInlineBytes = 4096;
+
+void FailCommandBuffer(MTLCommandBuffer *buffer, int64_t code, const char *text) {
+  if (buffer->error == nil) buffer->error = [MakeError("MTLCommandBufferErrorDomain", code, text) retain];
+}
+
+@implementation FakeCommand
+- (void)runIn:(MTLCommandBuffer *)buffer {
+  (void)buffer;
+}
+@end
+
+// --- Encoders ---
+
+@implementation MTLCommandEncoder
+- (void)endEncoding {
+  CHECK(!ended && owner->open == self, "endEncoding of an encoder that is not open");
+  ended = true;
+  owner->open = nil;
+}
+- (void)add:(FakeCommand *)command {
+  CHECK(!ended && owner->status == kNotEnqueued, "a command after endEncoding or commit");
+  if (owner->status != kNotEnqueued) {
+    [command release];
+    return;
+  }
+  owner->commands = realloc(owner->commands, (owner->count + 1) * sizeof *owner->commands);
+  owner->commands[owner->count++] = command;
+}
+- (void)dealloc {
+  CHECK(ended, "encoder released without endEncoding");
+  [owner release];
+  [super dealloc];
+}
+@end
+
+// Bytes given with setBytes.
+@interface FakeBytes : NSObject {
+ @public
+  char *bytes;
+}
+@end
+@implementation FakeBytes
+- (void)dealloc {
+  free(bytes);
+  [super dealloc];
+}
+@end
+
+static long dispatches;
+long FakeDispatches(void) { return __atomic_load_n(&dispatches, __ATOMIC_SEQ_CST); }
+
+@interface FakeDispatch : FakeCommand {
+ @public
+  MTLComputePipelineState *state;
+  Bound bound[kFakeMaxBuffers];
+  uint32_t threads[3], per_threadgroup[3];
+}
+@end
+@implementation FakeDispatch
+- (void)runIn:(MTLCommandBuffer *)buffer {
+  FakeSpan spans[kFakeMaxBuffers];
+  for (int i = 0; i < kFakeMaxBuffers; ++i) {
+    spans[i] = bound[i].span;
+    if (bound[i].owner == nil || Alive(bound[i].owner)) continue;
+    Violation("%s: buffer %d was released before the GPU read it", FakeKernelName(state->kernel), i);
+    FailCommandBuffer(buffer, 9, "Invalid Resource (00000009:kIOGPUCommandBufferCallbackErrorInvalidResource)");
+    return;
+  }
+  __atomic_add_fetch(&dispatches, 1, __ATOMIC_SEQ_CST);
+  char *wrong = FakeRunKernel(state->kernel, spans, threads, per_threadgroup);
+  if (wrong == NULL) return;
+  Violation("%s", wrong);
+  FailCommandBuffer(buffer, 1, wrong);
+  free(wrong);
+}
+- (void)dealloc {
+  for (int i = 0; i < kFakeMaxBuffers; ++i) {
+    if (bound[i].owner != nil && Alive(bound[i].owner)) [bound[i].owner release];
+  }
+  [state release];
+  [super dealloc];
+}
+@end
+
+@implementation MTLComputeCommandEncoder
+- (void)setComputePipelineState:(MTLComputePipelineState *)new_state {
+  CHECK(!ended, "setComputePipelineState after endEncoding");
+  CHECK(new_state != nil && Alive(new_state), "setComputePipelineState of no pipeline, or a released one");
+  [new_state retain];
+  [state release];
+  state = new_state;
+}
+- (void)bind:(Bound)new_bound at:(uint64_t)index {
+  CHECK(!ended, "a buffer is bound after endEncoding");
+  CHECK(index < kFakeMaxBuffers, "buffer index %lu, above 30", index);
+  if (index >= kFakeMaxBuffers) return;
+  [new_bound.owner retain];
+  [bound[index].owner release];
+  bound[index] = new_bound;
+}
+- (void)setBuffer:(MTLBuffer *)buffer offset:(uint64_t)offset atIndex:(uint64_t)index {
+  if (buffer == nil) return [self bind:(Bound){nil, {NULL, 0}, 0} at:index];
+  CHECK(Alive(buffer), "setBuffer of a released buffer");
+  if (!Alive(buffer)) return;
+  CHECK(offset < buffer->length, "setBuffer at offset %lu of %lu bytes", offset, buffer->length);
+  if (offset >= buffer->length) return;
+  [self bind:(Bound){buffer, {buffer->bytes + offset, buffer->length - offset}, offset} at:index];
+}
+- (void)setBytes:(const void *)bytes length:(uint64_t)length atIndex:(uint64_t)index {
+  CHECK(length > 0 && length <= kMaxInlineBytes, "setBytes of %lu bytes", length);
+  FakeBytes *copy = [FakeBytes alloc];
+  copy->bytes = aligned_alloc(256, (length + 255) / 256 * 256);
+  memcpy(copy->bytes, bytes, length);
+  [self bind:(Bound){copy, {copy->bytes, length}, 0} at:index];
+  [copy release];
+}
+- (void)dispatchThreads:(MTLSize)threads threadsPerThreadgroup:(MTLSize)group {
+  CHECK(state != nil, "dispatch without a pipeline");
+  if (state == nil) return;
+  const char *name = FakeKernelName(state->kernel);
+  const uint64_t limit = [state maxTotalThreadsPerThreadgroup];
+  const uint64_t sizes[] = {threads.width, threads.height, threads.depth, group.width, group.height, group.depth};
+  bool valid = true;
+  for (int i = 0; i < 6; ++i) valid = valid && sizes[i] > 0 && sizes[i] <= (i < 3 ? UINT32_MAX : limit);
+  valid = valid && group.width * group.height * group.depth <= limit;
+  CHECK(valid, "%s: %lux%lux%lu threads by %lux%lux%lu; its pipeline allows 1 to %lu in a threadgroup", name,
+        threads.width, threads.height, threads.depth, group.width, group.height, group.depth, limit);
+  for (uint32_t i = 0; i < kFakeMaxBuffers; ++i) {
+    char *wrong = FakeCheckBuffer(state->kernel, i, &bound[i].span, bound[i].offset);
+    CHECK(wrong == NULL, "%s", wrong);
+    valid = valid && wrong == NULL;
+    free(wrong);
+  }
+  if (!valid) return;
+  FakeDispatch *dispatch = [FakeDispatch alloc];
+  dispatch->state = [state retain];
+  memcpy(dispatch->bound, bound, sizeof bound);
+  for (int i = 0; i < kFakeMaxBuffers; ++i) [bound[i].owner retain];
+  for (int i = 0; i < 3; ++i) dispatch->threads[i] = (uint32_t)sizes[i];
+  for (int i = 0; i < 3; ++i) dispatch->per_threadgroup[i] = (uint32_t)sizes[3 + i];
+  [self add:dispatch];
+}
+- (void)dealloc {
+  for (int i = 0; i < kFakeMaxBuffers; ++i) [bound[i].owner release];
+  [state release];
+  [super dealloc];
+}
+@end
+
+@interface FakeCopy : FakeCommand {
+ @public
+  MTLBuffer *source, *destination;
+  uint64_t from, to, size;
+}
+@end
+@implementation FakeCopy
+- (void)runIn:(MTLCommandBuffer *)buffer {
+  const bool alive = Alive(source) && Alive(destination);
+  CHECK(alive, "a copy's buffer was released before the GPU read it");
+  if (alive) {
+    memmove(destination->bytes + to, source->bytes + from, size);
+  } else {
+    FailCommandBuffer(buffer, 9, "Invalid Resource (00000009:kIOGPUCommandBufferCallbackErrorInvalidResource)");
+  }
+}
+- (void)dealloc {
+  if (Alive(source)) [source release];
+  if (Alive(destination)) [destination release];
+  [super dealloc];
+}
+@end
+
+@implementation MTLBlitCommandEncoder
+- (void)copyFromBuffer:(MTLBuffer *)source
+          sourceOffset:(uint64_t)from
+              toBuffer:(MTLBuffer *)destination
+     destinationOffset:(uint64_t)to
+                  size:(uint64_t)size {
+  CHECK((from | to | size) % 4 == 0, "blit not a multiple of 4");
+  CHECK(Alive(source) && Alive(destination), "blit of a released buffer");
+  const bool inside = from <= source->length && size <= source->length - from && to <= destination->length &&
+                      size <= destination->length - to;
+  CHECK(inside && size > 0, "blit out of bounds, or of nothing");
+  CHECK(source != destination || from + size <= to || to + size <= from, "blit onto itself");
+  if (!inside) return;
+  FakeCopy *copy = [FakeCopy alloc];
+  copy->source = [source retain];
+  copy->destination = [destination retain];
+  copy->from = from;
+  copy->to = to;
+  copy->size = size;
+  [self add:copy];
+}
+@end
+
+// --- Command buffers ---
+
+@implementation MTLCommandBuffer
+- (id)open:(Class)type {
+  CHECK(open == nil && status == kNotEnqueued, "an encoder while another is open, or after commit");
+  MTLCommandEncoder *encoder = [type alloc];
+  encoder->owner = [self retain];
+  open = encoder;
+  return Autorelease(encoder);
+}
+- (id)computeCommandEncoderWithDispatchType:(uint64_t)type {
+  CHECK(type == 0, "dispatch type %lu", type);
+  return [self open:objc_getClass("MTLComputeCommandEncoder")];
+}
+- (id)blitCommandEncoder {
+  return [self open:objc_getClass("MTLBlitCommandEncoder")];
+}
+- (void)addCompletedHandler:(Block *)block {
+  CHECK(status == kNotEnqueued && handler == NULL, "a handler after commit, or a second one");
+  CHECK(block->isa == _NSConcreteStackBlock && (block->flags & (1 << 25)) == 0, "not a plain stack block");
+  CHECK(strcmp(block->descriptor->signature, "v16@?0@8") == 0, "block's signature");
+  handler = malloc(block->descriptor->size);
+  memcpy(handler, block, block->descriptor->size);
+  memset(block, 0xcc, block->descriptor->size);  // it was the caller's stack
+}
+- (void)commit {
+  CHECK(status == kNotEnqueued && open == nil, "commit twice, or with an open encoder");
+  if (status == kNotEnqueued) StartCommandBuffer(self);
+}
+- (void)waitUntilCompleted {
+  CHECK(status != kNotEnqueued, "wait before commit");
+  if (status != kNotEnqueued) WaitForCommandBuffer(self);
+}
+- (uint64_t)status {
+  return status;
+}
+- (id)error {
+  return error;
+}
+- (void)dealloc {
+  for (size_t i = 0; i < count; ++i) [commands[i] release];
+  free(commands);
+  free(handler);
+  [error release];
+  if (status == kNotEnqueued) GiveUpPlace(queue);
+  [queue release];
+  [super dealloc];
+}
+@end
+
+@implementation MTLCommandQueue
+- (id)commandBuffer {
+  TakePlace(self);
+  MTLCommandBuffer *buffer = [MTLCommandBuffer alloc];
+  buffer->queue = [self retain];
+  return Autorelease(buffer);
+}
+@end

@@ -1,0 +1,30 @@
+// What a test asks of the fake Metal beside Metal's own interface. In C, so that Python's ctypes can call it.
+//
+// Environment: FAKE_METAL_FAMILY=7|8|9, the GPU's Apple family (8); FAKE_METAL_MACOS, the major version (15);
+// PJRT_METAL_STRICT_ORDERS, in how many orders of threads each dispatch is run and compared (3).
+#pragma once
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Breaches of Metal's protocol and of MSL's rules so far, a line each.
+const char* FakeViolations(void);
+void FakeClear(void);
+// Objects that are not released; and how many of which class ("MTLBuffer 2, NSString 1").
+long FakeLive(void);
+const char* FakeLiveNames(void);
+// Makes one thing go wrong until the next call; "" ends it:
+//   allocate   buffers               pipeline   pipelines
+//   compile    libraries             threads    pipelines allow 512 threads a threadgroup, not 1024
+//   family     no Apple GPU          width      64 threads a SIMD group
+//   run        command buffers, for lack of memory; run:2, with that MTLCommandBufferError
+//   reorder    completions come swapped in pairs
+void FakeFail(const char* what);
+void FakeMacos(int major);
+// How many kernels have been dispatched and run.
+long FakeDispatches(void);
+
+#ifdef __cplusplus
+}
+#endif
