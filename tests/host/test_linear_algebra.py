@@ -86,10 +86,17 @@ _SHAPES = [(4, 4), (1, 1), (0, 0), (2, 3, 3), (0, 3, 3)]
 _TOLERANCES = {np.float32: 3e-4, np.float64: 1e-9, np.complex64: 3e-4, np.complex128: 1e-9}
 
 
+# Kernels that compute with complex numbers may not be there yet; their cases come with them.
+_COMPLEX_KERNELS = bool(BY_NAME["complex<f32>"].msl)
+
+
 def _cases() -> list[Any]:
     cases = []
     for name in _FAMILIES:
         for dtype in _TOLERANCES:
+            is_complex = np.issubdtype(dtype, np.complexfloating) or name in _COMPLEX_RESULTS
+            if is_complex and not _COMPLEX_KERNELS:
+                continue
             # All shapes in one type; of the others one matrix and one batch.
             for shape in _SHAPES if dtype is np.float32 else [(4, 4), (2, 3, 3)]:
                 if (len(shape) > 2 and name in _NO_BATCH) or shape[-1] < _AT_LEAST.get(name, 0):
@@ -110,9 +117,6 @@ def _matrix(prepare: Function, dtype: type, shape: tuple[int, ...]) -> Any:
 @pytest.mark.parametrize(("name", "dtype", "shape"), _cases())
 def test_as_on_the_cpu(name: str, dtype: type, shape: tuple[int, ...]) -> None:
     function, prepare = _FAMILIES[name]
-    complex_somewhere = np.issubdtype(dtype, np.complexfloating) or name in _COMPLEX_RESULTS
-    if complex_somewhere and not BY_NAME["complex<f32>"].msl:
-        pytest.skip("kernels do not compute with complex numbers yet")
     a = _matrix(prepare, dtype, shape)
     with jax.enable_x64(np.finfo(dtype).bits == 64):
         results = []
