@@ -7,11 +7,9 @@ lives that should not.
 from __future__ import annotations
 
 import ctypes
-import functools
 import gc
-import re
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 
 import jax
 import jax.extend.backend
@@ -46,37 +44,6 @@ def release_client() -> str:
         time.sleep(0.01)
     names: str = _fake.FakeLiveNames().decode()
     return names
-
-
-# A sample whose types the GPU has not runs as host steps, which the Metal device does not have yet: refusing it is
-# what it must do. To be deleted when it has them, with the two functions below.
-_ON_HOST = "f64"
-_COPIES_ONLY = {"stablehlo_concatenate_3"}
-_REFUSAL = re.compile("UNIMPLEMENTED: (.|\n)*needs what Metal lacks")
-
-
-@functools.cache
-def _refused() -> frozenset[str]:
-    from mlir_lowering.samples import module_text
-    from tests.ops import test_ops
-
-    return frozenset(
-        f"test_agrees_with_the_interpreter_{name}"
-        for name, _, sample in test_ops.SAMPLES
-        if _ON_HOST in module_text(sample) and name not in _COPIES_ONLY
-    )
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    report = yield
-    if call.when == "call" and item.name in _refused():
-        refused = call.excinfo is not None and _REFUSAL.search(str(call.excinfo.value)) is not None
-        report.outcome = "passed" if refused else "failed"
-        report.longrepr = None if refused else f"was not refused as needing a host step: {call.excinfo}"
-    return report
 
 
 def pytest_configure(config: pytest.Config) -> None:
