@@ -198,7 +198,7 @@ def _first_line(command: list[str]) -> str:
 
 
 def _cache() -> str:
-    """As csrc/software/disk_cache.cc chooses the folder."""
+    """As csrc/runtime/cache_folder.cc chooses the folder."""
     if given := os.environ.get("PJRT_METAL_CACHE_DIR"):
         folder = Path(given)
     elif platform.system() == "Darwin":

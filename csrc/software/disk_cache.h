@@ -11,7 +11,7 @@
 #include <span>
 #include <string>
 
-#include "csrc/software/hash.h"
+#include "csrc/runtime/hash.h"
 
 namespace pjrt_metal::software {
 
@@ -31,8 +31,5 @@ class DiskCache {
   std::string folder_;
   bool opened_ = false;
 };
-
-// PJRT_METAL_CACHE_DIR, or the user's cache folder; empty if there is none.
-std::string CacheFolder();
 
 }  // namespace pjrt_metal::software
