@@ -9,19 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "csrc/metal/memory.h"
 #include "csrc/metal/objc.h"
 #include "csrc/runtime/device.h"
 
 namespace pjrt_metal::metal {
-
-class MetalAllocation : public Allocation {
- public:
-  MetalAllocation(Ref buffer, std::byte* data, size_t size) : Allocation(data, size), buffer_(std::move(buffer)) {}
-  Id buffer() const { return buffer_.get(); }
-
- private:
-  Ref buffer_;
-};
 
 // `buffer_indices`: [[buffer(i)]] of the kInput and kOutput parameters; `args_index`: that of
 // kArgs, or -1.

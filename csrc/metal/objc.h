@@ -5,8 +5,10 @@
 
 #include <array>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "csrc/metal/selectors.h"
@@ -50,14 +52,18 @@ auto Send(Id receiver, Arguments... arguments) {
   return Sender<typename SignatureOf<message>::type>::Call(receiver, message, arguments...);
 }
 
-// Sends a message that only newer systems know; returns whether `receiver` did.
+// Sends a message that only newer systems know. Returns whether `receiver` did; with the result, if it has one.
 template <Message message, typename... Arguments>
-bool SendIfAvailable(Id receiver, Arguments... arguments) {
-  if (!Send<Message::kRespondsToSelector>(receiver, GetRuntime().selectors[static_cast<size_t>(message)])) {
-    return false;
+auto SendIfAvailable(Id receiver, Arguments... arguments) {
+  using Sender = Sender<typename SignatureOf<message>::type>;
+  using Result = decltype(Sender::Call(receiver, message, arguments...));
+  const bool knows = Send<Message::kRespondsToSelector>(receiver, GetRuntime().selectors[static_cast<size_t>(message)]);
+  if constexpr (std::is_void_v<Result>) {
+    if (knows) Sender::Call(receiver, message, arguments...);
+    return knows;
+  } else {
+    return knows ? std::optional<Result>(Sender::Call(receiver, message, arguments...)) : std::nullopt;
   }
-  Sender<typename SignatureOf<message>::type>::Call(receiver, message, arguments...);
-  return true;
 }
 
 // One owned reference to an object.
@@ -88,7 +94,8 @@ class Ref {
   Id object_ = nullptr;
 };
 
-// alloc and init of a class of the table.
+inline Id ClassObject(Class type) { return GetRuntime().classes[static_cast<size_t>(type)]; }
+// alloc and init of a class of the table; nil if this system is older than the class.
 Ref New(Class type);
 
 // Releases at its end what Metal autoreleased on this thread since its beginning.
@@ -105,6 +112,8 @@ class Pool {
 // Throws InvalidArgument if `text` is not UTF-8.
 Ref String(std::string_view text);
 std::string Text(Id string);
+// The URL of a file, autoreleased.
+Id FileUrl(std::string_view path);
 // "description (domain code)"; `error` may be nil.
 std::string ErrorText(Id error);
 

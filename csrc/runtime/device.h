@@ -21,6 +21,7 @@ struct DeviceInfo {
   std::string platform_version;   // device implementation and its version, part of the compilation cache's key
   uint64_t memory_bytes = 0;      // memory this process may plan to use
   uint64_t max_buffer_bytes = 0;  // largest single allocation
+  std::string details;            // more of the hardware, for people
 };
 
 // Unified memory: `data` is addressable by the host for the allocation's whole life, on both devices.
@@ -59,6 +60,8 @@ struct KernelSource {
   std::string source;  // MSL that follows the Program's preamble; defines exactly that function
   std::vector<ParamKind> params;
   bool on_host = false;  // needs what Metal lacks (double): runs as a host step on either device
+  // The most threads in a threadgroup that a launch asks for; 0: all let the device choose.
+  uint32_t threadgroup_threads = 0;
 };
 
 // A compiled kernel, ready to dispatch.
@@ -110,6 +113,9 @@ class Device {
   // Throws with the compiler's own message, the command to repeat it and the source's path or text.
   virtual std::vector<PipelineRef> Compile(const std::string& preamble, std::span<const KernelSource> kernels) = 0;
   virtual std::unique_ptr<Encoder> NewEncoder() = 0;
+  // When the system says that memory is short, calls `release`, which gives back what nobody uses, on any thread, until
+  // the device goes. Only where the system says so.
+  virtual void OnMemoryPressure(std::function<void()> release) { (void)release; }
   // True if dispatching runs the work on the calling thread (so a submission should leave the caller's thread).
   virtual bool runs_on_caller() const = 0;
 };

@@ -24,6 +24,10 @@ std::string Strict();
 // PJRT_METAL_STRICT_ORDERS: in how many orders of threads the strict device runs each launch; nothing:
 // in all it knows. Throws InvalidArgument unless it is 1, 2 or 3.
 std::optional<uint32_t> StrictOrders();
+// PJRT_METAL_CAPTURE=path.gputrace: record the GPU's work there; empty: do not.
+std::string Capture();
+// Apple's MTL_SHADER_VALIDATION: Metal instruments kernels, so compiled ones must not be kept.
+bool ShaderValidation();
 // The user's home folder and the platform's cache folder variable, for the default cache location.
 std::string Home();
 std::string XdgCacheHome();
