@@ -5,7 +5,7 @@
 
 @implementation MTLDevice
 - (id)name {
-  return Autorelease(MakeString("Apple Fake"));
+  return Autorelease(MakeString(Fails("virtual") ? "Apple Paravirtual device" : "Apple Fake"));
 }
 - (BOOL)supportsFamily:(int64_t)family {
   return !Fails("family") && family <= 1008;

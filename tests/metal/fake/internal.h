@@ -31,7 +31,11 @@ typedef struct Block {
 
 #pragma GCC visibility push(default)
 extern void *_NSConcreteStackBlock[32];
+extern const char _dispatch_source_type_memorypressure;
 id MTLCopyAllDevices(void);
+void *dispatch_source_create(const void *type, uintptr_t handle, uintptr_t mask, void *queue);
+void dispatch_source_set_event_handler_f(void *source, void (*handler)(void *));
+void dispatch_resume(void *source);
 #pragma GCC visibility pop
 
 // Guards everything that the threads of a process and the GPU's share.
@@ -106,6 +110,12 @@ id MakeError(const char *domain, int64_t code, const char *text);
 }
 @end
 
+@interface NSURL : NSObject {
+ @public
+  NSString *path;
+}
+@end
+
 // --- Metal: resources (resources.m) ---
 
 @interface MTLBuffer : NSObject {
@@ -121,7 +131,10 @@ id MakeError(const char *domain, int64_t code, const char *text);
   int kernel;  // 0: add, 1: byte copy
 }
 @end
-@interface MTLComputePipelineState : MTLFunction
+@interface MTLComputePipelineState : MTLFunction {
+ @public
+  uint64_t limit;  // threads in a threadgroup that its descriptor allowed; 0: as many as there can be
+}
 @end
 
 @interface MTLLibrary : NSObject {
@@ -183,4 +196,5 @@ typedef struct {
 
 @interface MTLDevice : NSObject
 - (id)newBufferWithLength:(uint64_t)length options:(uint64_t)options;
+- (id)newComputePipelineStateWithFunction:(MTLFunction *)function error:(id *)error;
 @end

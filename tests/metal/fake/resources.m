@@ -14,7 +14,7 @@
 @end
 @implementation MTLComputePipelineState
 - (uint64_t)maxTotalThreadsPerThreadgroup {
-  return 512;
+  return limit > 0 ? limit : 512;
 }
 - (uint64_t)threadExecutionWidth {
   return Fails("width") ? 64 : 32;
