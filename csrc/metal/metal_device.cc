@@ -115,7 +115,6 @@ MetalDevice::MetalDevice(Id device, const OsVersion& macos, const std::string& b
 }
 
 MetalDevice::~MetalDevice() {
-  watch_.reset();
   queue_->Wait();
   StopCapture();
   memory_->residency().End();
