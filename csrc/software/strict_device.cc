@@ -1,19 +1,14 @@
 #include "csrc/software/strict_device.h"
 
-#ifdef __linux__
-#include <link.h>
-#endif
-
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <mutex>
 
 #include "csrc/runtime/environment.h"
 #include "csrc/software/host_cpu.h"
 #include "csrc/software/kernel_cache.h"
 #include "csrc/software/software_device.h"
-#include "csrc/software/strict_machine.h"
+#include "csrc/software/strict_run.h"
 #include "csrc/software/strict_unit.h"
 
 namespace pjrt_metal::software {
@@ -21,11 +16,6 @@ namespace {
 
 constexpr const char* kFamilies[] = {"apple7", "apple8", "apple9"};
 constexpr uint32_t kMaxBuffers = 31;  // of a kernel, arguments included
-
-const Dialect& StrictDialect() {
-  static const Dialect dialect = {StrictPrologue(), StrictKernelText, StrictFlags()};
-  return dialect;
-}
 
 struct StrictPipeline : Pipeline {
   StrictKernel kernel;
@@ -40,50 +30,9 @@ struct HostPipeline : Pipeline {
   PipelineRef plain;
 };
 
-// Whether FindImage can.
-#ifdef __linux__
-constexpr bool kSupported = true;
-#else
-constexpr bool kSupported = false;
-#endif
-
-// The addresses of the library that holds the kernel's function.
-void FindImage([[maybe_unused]] StrictKernel& kernel) {
-#ifdef __linux__
-  dl_iterate_phdr(
-      [](dl_phdr_info* info, size_t, void* context) {
-        auto& k = *static_cast<StrictKernel*>(context);
-        uintptr_t begin = UINTPTR_MAX, end = 0;
-        for (int i = 0; i < info->dlpi_phnum; ++i) {
-          const auto& header = info->dlpi_phdr[i];
-          if (header.p_type != PT_LOAD) continue;
-          begin = std::min<uintptr_t>(begin, info->dlpi_addr + header.p_vaddr);
-          end = std::max<uintptr_t>(end, info->dlpi_addr + header.p_vaddr + header.p_memsz);
-        }
-        const auto function = reinterpret_cast<uintptr_t>(k.run);
-        if (function < begin || function >= end) return 0;
-        k.image_begin = begin;
-        k.image_end = end;
-        return 1;
-      },
-      &kernel);
-#endif
-}
-
-std::string Hexadecimal(const std::byte* data, size_t bytes) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text = "0x";
-  for (size_t i = bytes; i-- > 0;) {
-    text += kDigits[static_cast<unsigned>(data[i]) >> 4];
-    text += kDigits[static_cast<unsigned>(data[i]) & 15];
-  }
-  return text;
-}
-
 class StrictEncoder : public Encoder {
  public:
-  StrictEncoder(std::unique_ptr<Encoder> plain, std::mutex& mutex, Machine& machine, uint32_t orders)
-      : plain_(std::move(plain)), mutex_(mutex), machine_(machine), orders_(orders) {}
+  StrictEncoder(std::unique_ptr<Encoder> plain, StrictRunner& runner) : plain_(std::move(plain)), runner_(runner) {}
 
   void Dispatch(const Pipeline& abstract_pipeline, std::span<const Binding> buffers, std::span<const std::byte> args,
                 const Grid& grid) override {
@@ -106,8 +55,7 @@ class StrictEncoder : public Encoder {
       std::byte* copy = AlignedArgs(args);
       pieces.push_back({"the arguments", copy, args.size(), false});
     }
-    const std::lock_guard lock(mutex_);
-    Run(pipeline, geometry, pieces);
+    runner_.Run(pipeline.kernel, geometry, pieces, pipeline.takes_args);
   }
 
   void Copy(Binding source, Binding destination, size_t bytes) override { plain_->Copy(source, destination, bytes); }
@@ -140,48 +88,8 @@ class StrictEncoder : public Encoder {
     return args_[0].bytes;
   }
 
-  // In each order, each time from what the buffers hold now; the first one's results are kept.
-  void Run(const StrictPipeline& pipeline, const Geometry& geometry, const std::vector<Piece>& pieces) {
-    std::unique_ptr<Memory> first;
-    for (uint32_t i = 0; i < orders_; ++i) {
-      const auto order = static_cast<Order>(i);
-      auto memory = std::make_unique<Memory>(geometry, pieces);
-      std::vector<void*> addresses;
-      for (size_t j = 0; j < pipeline.names.size(); ++j) addresses.push_back(memory->copy(j));
-      const void* args = pipeline.takes_args ? memory->copy(pieces.size() - 1) : nullptr;
-      machine_.Run(pipeline.kernel, geometry, *memory, addresses, args, order);
-      if (first == nullptr) {
-        first = std::move(memory);
-      } else {
-        Compare(pipeline.kernel, pieces, *first, *memory, order);
-      }
-    }
-    for (size_t i = 0; i < pieces.size(); ++i) {
-      if (pieces[i].writable && pieces[i].bytes > 0) {
-        std::memcpy(pieces[i].original, first->copy(i), pieces[i].bytes);
-      }
-    }
-  }
-
-  static void Compare(const StrictKernel& kernel, const std::vector<Piece>& pieces, const Memory& forward,
-                      const Memory& other, Order order) {
-    for (size_t i = 0; i < pieces.size(); ++i) {
-      const std::byte *a = forward.copy(i), *b = other.copy(i);
-      const size_t bytes = pieces[i].bytes;
-      if (!pieces[i].writable || bytes == 0 || std::memcmp(a, b, bytes) == 0) continue;
-      const size_t at = static_cast<size_t>(std::mismatch(a, a + bytes, b).first - a) / 4 * 4;
-      const size_t length = std::min<size_t>(4, bytes - at);
-      throw Internal(Describe(kernel) + ": its result depends on the order of threads: at byte " + std::to_string(at) +
-                     " of " + pieces[i].name + " (" + std::to_string(bytes) + " bytes) it stores " +
-                     Hexadecimal(a + at, length) + " when they run forward, " + Hexadecimal(b + at, length) + " " +
-                     Name(order) + " [strict software Metal]");
-    }
-  }
-
   std::unique_ptr<Encoder> plain_;
-  std::mutex& mutex_;
-  Machine& machine_;
-  const uint32_t orders_;
+  StrictRunner& runner_;
   std::vector<ArgsBlock> args_;
 };
 
@@ -190,7 +98,7 @@ class StrictDevice : public Device {
   StrictDevice(const std::string& family, const HostCpu& host)
       : plain_(Create()),
         kernels_(host.features, host.cores, StrictDialect()),
-        orders_(environment::StrictOrders().value_or(3)) {
+        runner_(environment::StrictOrders().value_or(kOrders)) {
     info_ = plain_->info();
     info_.kind = "strict software Metal (" + family + ")";
     info_.target = family + ":simd_width=32,threads=1024,threadgroup_bytes=" + std::to_string(kMaxThreadgroupBytes) +
@@ -208,7 +116,7 @@ class StrictDevice : public Device {
   }
   AllocationRef Wrap(void* data, size_t bytes) override { return plain_->Wrap(data, bytes); }
   std::unique_ptr<Encoder> NewEncoder() override {
-    return std::make_unique<StrictEncoder>(plain_->NewEncoder(), mutex_, machine_, orders_);
+    return std::make_unique<StrictEncoder>(plain_->NewEncoder(), runner_);
   }
 
   std::vector<PipelineRef> Compile(const std::string& preamble, std::span<const KernelSource> kernels) override {
@@ -231,9 +139,7 @@ class StrictDevice : public Device {
  private:
   static PipelineRef MakePipeline(const KernelSource& source, KernelFunction function) {
     auto pipeline = std::make_shared<StrictPipeline>();
-    pipeline->kernel = {source.name, FirstComment(source.source),
-                        reinterpret_cast<StrictFunction>(reinterpret_cast<void*>(function)), 0, 0};
-    FindImage(pipeline->kernel);
+    pipeline->kernel = MakeStrictKernel(source, function);
     pipeline->names = BufferNames(source);
     for (const ParamKind kind : source.params) {
       if (kind == ParamKind::kInput || kind == ParamKind::kOutput) {
@@ -251,9 +157,7 @@ class StrictDevice : public Device {
 
   const std::unique_ptr<Device> plain_;
   KernelCache kernels_;
-  const uint32_t orders_;
-  std::mutex mutex_;  // guards machine_
-  Machine machine_;
+  StrictRunner runner_;
   DeviceInfo info_;
 };
 
@@ -263,7 +167,7 @@ std::unique_ptr<Device> CreateStrict(const std::string& family) {
   if (std::find(std::begin(kFamilies), std::end(kFamilies), family) == std::end(kFamilies)) {
     throw InvalidArgument("PJRT_METAL_STRICT=" + family + ": expected apple7, apple8 or apple9");
   }
-  if (!kSupported) throw FailedPrecondition("PJRT_METAL_STRICT=" + family + ": strict mode runs on Linux");
+  if (!SupportsStrictKernels()) throw FailedPrecondition("PJRT_METAL_STRICT=" + family + ": strict mode runs on Linux");
   return std::make_unique<StrictDevice>(family, DescribeHost());
 }
 

@@ -33,6 +33,7 @@ std::string Describe(const StrictKernel& kernel);
 
 // In which order threads that could run do, and threadgroups.
 enum class Order { kForward, kBackward, kShuffled };
+constexpr uint32_t kOrders = 3;
 const char* Name(Order order);
 
 class Machine {

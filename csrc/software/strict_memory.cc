@@ -16,6 +16,7 @@ constexpr size_t kGap = 1 << 20;
 constexpr size_t kAlignment = 256;  // of copies: that of the device's allocations
 constexpr size_t kThreadgroupAlignment = 16;
 constexpr size_t kThreadgroupGap = 64 << 10;
+constexpr size_t kPage = 4096;           // how coarse Memory::written_ is
 constexpr size_t kMaxDeclarations = 64;  // of threadgroup memory in a kernel
 
 // A moment in 64 bits, 0 being none: what is needed to know whether it is ordered before another.
@@ -171,6 +172,7 @@ Memory::Memory(const Geometry& geometry, std::vector<Piece> pieces)
       bytes_(offsets_.back() + kMaxThreadgroupBytes + kMaxDeclarations * kThreadgroupGap),
       memory_(bytes_),
       records_((TotalBytes(Clusters(pieces_)) + kMaxThreadgroupBytes) * sizeof(Record)),
+      written_(bytes_ / kPage + 1),
       next_(offsets_.back()) {
   const std::vector<Range> clusters = Clusters(pieces_);
   copies_.resize(pieces_.size());
@@ -180,7 +182,7 @@ Memory::Memory(const Geometry& geometry, std::vector<Piece> pieces)
     std::byte* copy = memory_.data() + offsets_[i];
     if (bytes > 0) std::memcpy(copy, begin, bytes);
     const auto address = reinterpret_cast<uintptr_t>(copy);
-    Region region = {address, address + bytes, false, false, nullptr, "", 0};
+    Region region = {address, address + bytes, false, false, nullptr, begin, "", 0};
     region.records = reinterpret_cast<Record*>(records_.data()) + next_record_;
     next_record_ += bytes;
     for (size_t j = 0; j < pieces_.size(); ++j) {
@@ -200,7 +202,7 @@ void* Memory::Threadgroup(const std::string& name, int line, size_t bytes, size_
   if (threadgroup_bytes_ > kMaxThreadgroupBytes || next_ + bytes + kThreadgroupGap > bytes_) return nullptr;
   next_ = RoundUp(next_, kAlignment);
   const uintptr_t begin = reinterpret_cast<uintptr_t>(memory_.data()) + next_;
-  Region region = {begin, begin + bytes, true, true, nullptr, name, line};
+  Region region = {begin, begin + bytes, true, true, nullptr, nullptr, name, line};
   region.records = reinterpret_cast<Record*>(records_.data()) + next_record_;
   next_record_ += bytes;
   next_ += bytes + kThreadgroupGap;
@@ -307,7 +309,28 @@ std::string Memory::Check(uintptr_t address, size_t bytes, Access access, const 
     }
     if (!wrong.empty()) return wrong;
   }
+  if (access != Access::kRead && access != Access::kAtomicRead) {
+    for (size_t page = PageOf(address); page <= PageOf(address + bytes - 1); ++page) written_[page] = true;
+  }
   return "";
+}
+
+size_t Memory::PageOf(uintptr_t address) const {
+  return (address - reinterpret_cast<uintptr_t>(memory_.data())) / kPage;
+}
+
+void Memory::CopyBack() const {
+  for (const Region& region : regions_) {
+    if (region.threadgroup || !region.writable) continue;
+    for (uintptr_t begin = region.begin, end = begin; begin < region.end; begin = end) {
+      end = std::min(region.end, (begin / kPage + 1) * kPage);
+      if (!written_[PageOf(begin)]) continue;
+      for (uintptr_t at = begin; at < end; ++at) {
+        const size_t offset = at - region.begin;
+        if (region.records[offset].writer != 0) region.original[offset] = *reinterpret_cast<const std::byte*>(at);
+      }
+    }
+  }
 }
 
 }  // namespace pjrt_metal::software

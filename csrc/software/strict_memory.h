@@ -83,6 +83,9 @@ class Memory {
   bool Contains(uintptr_t address) const;
   // Records the access; what is wrong with it, if anything.
   std::string Check(uintptr_t address, size_t bytes, Access access, const Moment& moment);
+  // Writes what was written to the copies, and nothing else, into the originals: those may hold
+  // bytes that are no business of the kernel's.
+  void CopyBack() const;
   // "16 bytes at byte 128 of buffer x (128 bytes)", of the piece that is nearest.
   std::string Describe(uintptr_t address, size_t bytes, Access access) const;
 
@@ -93,11 +96,13 @@ class Memory {
   struct Region {
     uintptr_t begin, end;
     bool threadgroup, writable;
-    Record* records;   // one a byte
+    Record* records;  // one a byte
+    std::byte* original;
     std::string name;  // of threadgroup memory
     int line;          // where it was declared
   };
   const Region* Find(uintptr_t address, size_t bytes);
+  size_t PageOf(uintptr_t address) const;  // in memory_
   std::string CheckRead(Record& record, Access access, const Region& region, const Moment& moment) const;
   std::string CheckWrite(Record& record, Access access, const Region& region, const Moment& moment) const;
   std::string Other(uint64_t record) const;
@@ -110,7 +115,8 @@ class Memory {
   std::vector<size_t> offsets_;  // of clusters
   size_t bytes_;                 // of all copies and the gaps
   Pages memory_, records_;
-  size_t next_;  // where the next threadgroup memory goes, from the beginning of memory_
+  std::vector<bool> written_;  // each page of memory_
+  size_t next_;                // where the next threadgroup memory goes, from the beginning of memory_
   size_t next_record_ = 0;
   size_t threadgroup_bytes_ = 0;
 };

@@ -1,4 +1,4 @@
-"""Builds the fake Metal, libfake_metal.so: once for each content of its sources, for every test that uses it."""
+"""Builds the fake Metal, libfake_metal.so: each source once for each content of what it is made from, in build/."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,13 +16,24 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FAKE = ROOT / "tests/metal/fake"
+BUILD = ROOT / "build/fake_metal"
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-g", f"-I{ROOT}"]
-# By the end of a source's name.
-COMPILERS = {".m": ["gcc", "-std=gnu11"], ".cc": ["g++", "-std=c++20"]}
+# By the end of a source's name. The library's own symbols do not meet those of the process it is loaded into.
+COMPILERS = {
+    ".m": ["gcc", "-std=gnu11", *WARNINGS, "-O1", "-fPIC"],
+    ".cc": ["g++", "-std=c++20", *WARNINGS, "-O2", "-fPIC", "-fvisibility=hidden", "-Wno-restrict"],
+}
+# What runs kernels: all of the software device that the strict machine needs.
+SOFTWARE = [
+    *(f"csrc/software/{name}.cc" for name in ("compiler", "disk_cache", "host_cpu", "kernel_cache")),
+    *(f"csrc/software/{name}.cc" for name in ("kernel_unit", "process", "stand_in_headers", "strict_fiber")),
+    *(f"csrc/software/{name}.cc" for name in ("strict_machine", "strict_memory", "strict_run", "strict_unit")),
+    *(f"csrc/runtime/{name}.cc" for name in ("cache_folder", "environment", "files", "hash", "log")),
+]
 
 
-def run(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, **options)  # type: ignore[call-overload,no-any-return]
+def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 def require_objective_c() -> None:
@@ -30,33 +42,45 @@ def require_objective_c() -> None:
         pytest.skip("needs gcc for Objective-C: apt-get install gobjc")
 
 
-def sources() -> list[Path]:
-    return sorted(path for path in FAKE.iterdir() if path.suffix in COMPILERS)
+def _digest(paths: Iterable[Path], *more: str) -> str:
+    parts = [path.read_bytes() for path in paths] + [text.encode() for text in more]
+    return hashlib.blake2b(b"\0".join(parts), digest_size=12).hexdigest()
 
 
-def _compile(source: Path, folder: Path) -> Path:
-    output = folder / f"{source.stem}.o"
-    command = [*COMPILERS[source.suffix], *WARNINGS, "-fPIC", "-O1", "-c", str(source), "-o", str(output)]
-    built = run(command)
-    assert built.returncode == 0, built.stderr
+def _make(command: list[str], output: Path) -> Path:
+    """Runs the command with an output beside the wanted one, then renames it: another process may be at the same."""
+    if not output.exists():
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=output.parent) as scratch:
+            made = Path(scratch) / output.name
+            built = run([*command, "-o", str(made)])
+            assert built.returncode == 0, built.stderr
+            made.rename(output)
     return output
 
 
 @functools.cache
 def library() -> Path:
-    """The fake as a shared library, built now unless a process of this user has built these very sources."""
+    """The fake as a shared library, for a process that is linked with it or gets it by LD_PRELOAD."""
     require_objective_c()
-    inputs = [*sorted(FAKE.iterdir()), Path(__file__)]
-    key = hashlib.blake2b(b"\0".join(path.read_bytes() for path in inputs), digest_size=12).hexdigest()
-    folder = ROOT / "build/fake_metal"
-    folder.mkdir(parents=True, exist_ok=True)
-    result = folder / key / "libfake_metal.so"
-    if not result.exists():
-        with tempfile.TemporaryDirectory(dir=folder) as scratch, ThreadPoolExecutor(os.cpu_count()) as pool:
-            objects = list(pool.map(lambda source: _compile(source, Path(scratch)), sources()))
-            output = Path(scratch) / result.name
-            linked = run(["g++", "-shared", *map(str, objects), "-o", str(output), "-lobjc", "-lpthread"])
-            assert linked.returncode == 0, linked.stderr
-            result.parent.mkdir(exist_ok=True)
-            output.rename(result)  # atomically: another process may be at the same
-    return result
+    stand_in = sorted((ROOT / "csrc/software/include").iterdir())
+    embedded = BUILD / f"include-{_digest(stand_in)}" / "stand_in_headers.inc"
+    if not embedded.exists():
+        embedded.parent.mkdir(parents=True, exist_ok=True)
+        made = embedded.with_name(f"{os.getpid()}.inc")
+        subprocess.run(["sh", ROOT / "csrc/software/embed_headers.sh", made, *stand_in], check=True)
+        made.rename(embedded)
+    folders = [FAKE, *(ROOT / "csrc" / name for name in ("runtime", "software", "software/include"))]
+    headers = sorted(path for folder in folders for path in folder.glob("*.h"))
+    sources = [*(path for path in sorted(FAKE.iterdir()) if path.suffix in COMPILERS), *(ROOT / s for s in SOFTWARE)]
+
+    def compile(source: Path) -> Path:
+        command = [*COMPILERS[source.suffix], f"-I{embedded.parent}", "-c", str(source)]
+        return _make(command, BUILD / f"{source.stem}-{_digest([source, *headers, *stand_in], *command)}.o")
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects = list(pool.map(compile, sources))
+    script = FAKE / "exports.txt"
+    link = ["g++", "-shared", *map(str, objects), f"-Wl,--version-script={script}", "-Wl,--no-undefined"]
+    link += ["-lobjc", "-lpthread", "-ldl"]
+    return _make(link, BUILD / _digest([script], *link) / "libfake_metal.so")

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "csrc/metal/memory.h"
+#include "csrc/metal/encoder.h"
 #include "csrc/metal/metal_device.h"
 #include "csrc/runtime/allocator.h"
 #include "csrc/runtime/files.h"
@@ -32,7 +32,7 @@ std::unique_ptr<Device> Only() {
 }
 
 KernelSource Kernel(const std::string& name, uint32_t threads = 0) {
-  return {name, "kernel void " + name + "(...)", {ParamKind::kInput, ParamKind::kOutput}, false, threads};
+  return {name, "kernel void " + name + "() {}", {}, false, threads};
 }
 
 // Compiles it as a new process would; returns how many pipelines were not in an archive.
@@ -42,10 +42,14 @@ int Compiled(const KernelSource& kernel) {
   return FakePipelinesCompiled() - before;
 }
 
+// Archives with their hashes, and what was left under other names. (The fake keeps kernels there too.)
 std::vector<std::string> Files() {
   std::vector<std::string> files;
   if (!std::filesystem::exists(Cache())) return files;
-  for (const auto& entry : std::filesystem::directory_iterator(Cache())) files.push_back(entry.path());
+  for (const auto& entry : std::filesystem::directory_iterator(Cache())) {
+    const std::string path = entry.path();
+    if (!path.ends_with(".so")) files.push_back(path);
+  }
   return files;
 }
 
@@ -102,6 +106,15 @@ void ArchivesAreUsed() {
   // Another system's compiler may make other code.
   FakeMacos(14);
   EXPECT(Compiled(Kernel("k_one")) == 1);
+}
+
+void ThreadsAreLimited() {
+  const auto device = Only();
+  const auto most = [&](uint32_t threads) {
+    const KernelSource kernel = Kernel("k_one", threads);
+    return static_cast<const MetalPipeline&>(*device->Compile("", std::span(&kernel, 1))[0]).max_threads;
+  };
+  EXPECT(most(256) == 256 && most(0) == 1024 && most(512) == 512);
 }
 
 void BadArchivesAreReplaced() {
@@ -311,6 +324,7 @@ void RefusedCaptures() {
 
 constexpr Check kChecks[] = {
     {"archives_are_used", ArchivesAreUsed},
+    {"threads_are_limited", ThreadsAreLimited},
     {"bad_archives_are_replaced", BadArchivesAreReplaced},
     {"archives_never_fail_a_compile", ArchivesNeverFailACompile},
     {"no_archives_where_they_cannot_be", NoArchivesWhereTheyCannotBe},
@@ -332,7 +346,7 @@ int Main(const std::string& name) {
   const int status = RunCheck(name, {kChecks});
   // Handlers and the fake's GPU thread release their objects a little after `done`.
   for (int i = 0; i < 1000 && FakeLive() != 0; ++i) usleep(1000);
-  if (FakeLive() != 0) std::fprintf(stderr, "%ld objects leak\n", FakeLive());
+  if (FakeLive() != 0) std::fprintf(stderr, "leak: %s\n", FakeLiveNames());
   std::fputs(FakeViolations(), stderr);
   return status == 0 && FakeLive() == 0 && FakeViolations()[0] == 0 ? 0 : 1;
 }

@@ -90,8 +90,8 @@ CASES = {
 }
 
 
-def _train(case: Case, device: jax.Device) -> tuple[list[float], np.ndarray]:
-    """Losses of STEPS Adam steps, then the trained model's logits."""
+def train(case: Case, device: jax.Device, steps: int = STEPS) -> tuple[list[float], np.ndarray]:
+    """Losses of Adam steps, then the trained model's logits."""
     optimizer = optax.adam(1e-3)
 
     def step(carry: Any, batch: Any, key: jax.Array) -> tuple[Any, jax.Array]:
@@ -111,7 +111,7 @@ def _train(case: Case, device: jax.Device) -> tuple[list[float], np.ndarray]:
         batch = jax.device_put(case.batch, device)
         jitted = jax.jit(step, donate_argnums=0)
         losses = []
-        for i in range(STEPS):
+        for i in range(steps):
             carry, loss = jitted(carry, batch, jax.random.key(i))
             losses.append(float(loss))
         logits = jax.jit(case.infer)(carry[:2], batch)
@@ -126,8 +126,8 @@ def _initial(case: Case) -> Any:
 @pytest.mark.parametrize("name", CASES)
 def test_training_and_inference_equal_the_cpus(name: str) -> None:
     case = CASES[name]()
-    expected, expected_logits = _train(case, jax.devices("cpu")[0])
-    losses, logits = _train(case, jax.devices("metal")[0])
+    expected, expected_logits = train(case, jax.devices("cpu")[0])
+    losses, logits = train(case, jax.devices("metal")[0])
     assert losses[0] != losses[-1]
     # Rounding differs in the last bit and training amplifies it; a wrong gradient shows at the first steps.
     np.testing.assert_allclose(losses[:3], expected[:3], rtol=1e-5)

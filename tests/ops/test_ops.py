@@ -14,7 +14,7 @@ from tests.ops import harness
 
 assert mlir_lowering.ops
 
-_SAMPLES = [
+SAMPLES = [
     (f"{name.replace('.', '_')}_{number}", record, sample)
     for name, record in sorted(OPS.items())
     for number, sample in enumerate(record.samples)
@@ -31,7 +31,7 @@ def test_every_op_has_samples() -> None:
 
 
 class OpTest(parameterized.TestCase):
-    @parameterized.named_parameters(*_SAMPLES)
+    @parameterized.named_parameters(*SAMPLES)
     def test_agrees_with_the_interpreter(self, record: OpDef, sample: Sample) -> None:
         text = module_text(sample)
         inputs = sample_inputs(sample)

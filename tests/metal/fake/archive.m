@@ -5,8 +5,9 @@
 
 static const char kMagic[] = "fake archive\n";
 
-static int compiled;
+static int compiled, limited;
 int FakePipelinesCompiled(void) { return __atomic_load_n(&compiled, __ATOMIC_SEQ_CST); }
+int FakePipelinesLimited(void) { return __atomic_load_n(&limited, __ATOMIC_SEQ_CST); }
 
 @implementation NSURL
 + (id)fileURLWithPath:(NSString *)path {
@@ -149,6 +150,7 @@ int FakePipelinesCompiled(void) { return __atomic_load_n(&compiled, __ATOMIC_SEQ
   MTLComputePipelineState *state = [self newComputePipelineStateWithFunction:descriptor->function error:error];
   if (state == nil) return nil;
   state->limit = descriptor->threads;
+  if (state->limit > 0) __atomic_add_fetch(&limited, 1, __ATOMIC_SEQ_CST);
   if (!hit) __atomic_add_fetch(&compiled, 1, __ATOMIC_SEQ_CST);
   return state;
 }

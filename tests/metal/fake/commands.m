@@ -1,7 +1,21 @@
-// Command buffers, encoders, and the thread that is the GPU.
+// Command buffers and encoders: what is recorded, and when that is allowed.
+#include <stdio.h>
+
 #include "tests/metal/fake/internal.h"
 
-#include <unistd.h>
+static const uint64_t kMaxInlineBytes = 4096;
+
+void FailCommandBuffer(MTLCommandBuffer *buffer, int64_t code, const char *text) {
+  if (buffer->error == nil) buffer->error = [MakeError("MTLCommandBufferErrorDomain", code, text) retain];
+}
+
+@implementation FakeCommand
+- (void)runIn:(MTLCommandBuffer *)buffer {
+  (void)buffer;
+}
+@end
+
+// --- Encoders ---
 
 @implementation MTLCommandEncoder
 - (void)endEncoding {
@@ -9,43 +23,156 @@
   ended = true;
   owner->open = nil;
 }
-- (Command *)add {
-  CHECK(!ended && owner->status == 0, "a command after endEncoding or commit");
-  return &owner->commands[owner->count++];
+- (void)add:(FakeCommand *)command {
+  CHECK(!ended && owner->status == kNotEnqueued, "a command after endEncoding or commit");
+  if (owner->status != kNotEnqueued) {
+    [command release];
+    return;
+  }
+  owner->commands = realloc(owner->commands, (owner->count + 1) * sizeof *owner->commands);
+  owner->commands[owner->count++] = command;
 }
 - (void)dealloc {
   CHECK(ended, "encoder released without endEncoding");
+  [owner release];
+  [super dealloc];
+}
+@end
+
+// Bytes given with setBytes.
+@interface FakeBytes : NSObject {
+ @public
+  char *bytes;
+}
+@end
+@implementation FakeBytes
+- (void)dealloc {
+  free(bytes);
+  [super dealloc];
+}
+@end
+
+static long dispatches;
+long FakeDispatches(void) { return __atomic_load_n(&dispatches, __ATOMIC_SEQ_CST); }
+
+@interface FakeDispatch : FakeCommand {
+ @public
+  MTLComputePipelineState *state;
+  Bound bound[kFakeMaxBuffers];
+  uint32_t threads[3], per_threadgroup[3];
+}
+@end
+@implementation FakeDispatch
+- (void)runIn:(MTLCommandBuffer *)buffer {
+  FakeSpan spans[kFakeMaxBuffers];
+  for (int i = 0; i < kFakeMaxBuffers; ++i) {
+    spans[i] = bound[i].span;
+    if (bound[i].owner == nil || Alive(bound[i].owner)) continue;
+    Violation("%s: buffer %d was released before the GPU read it", FakeKernelName(state->kernel), i);
+    FailCommandBuffer(buffer, 9, "Invalid Resource (00000009:kIOGPUCommandBufferCallbackErrorInvalidResource)");
+    return;
+  }
+  __atomic_add_fetch(&dispatches, 1, __ATOMIC_SEQ_CST);
+  char *wrong = FakeRunKernel(state->kernel, spans, threads, per_threadgroup);
+  if (wrong == NULL) return;
+  Violation("%s", wrong);
+  FailCommandBuffer(buffer, 1, wrong);
+  free(wrong);
+}
+- (void)dealloc {
+  for (int i = 0; i < kFakeMaxBuffers; ++i) {
+    if (bound[i].owner != nil && Alive(bound[i].owner)) [bound[i].owner release];
+  }
+  [state release];
   [super dealloc];
 }
 @end
 
 @implementation MTLComputeCommandEncoder
 - (void)setComputePipelineState:(MTLComputePipelineState *)new_state {
+  CHECK(!ended, "setComputePipelineState after endEncoding");
+  CHECK(new_state != nil && Alive(new_state), "setComputePipelineState of no pipeline, or a released one");
+  [new_state retain];
+  [state release];
   state = new_state;
 }
+- (void)bind:(Bound)new_bound at:(uint64_t)index {
+  CHECK(!ended, "a buffer is bound after endEncoding");
+  CHECK(index < kFakeMaxBuffers, "buffer index %lu, above 30", index);
+  if (index >= kFakeMaxBuffers) return;
+  [new_bound.owner retain];
+  [bound[index].owner release];
+  bound[index] = new_bound;
+}
 - (void)setBuffer:(MTLBuffer *)buffer offset:(uint64_t)offset atIndex:(uint64_t)index {
-  CHECK(index < 31 && buffer != nil && offset < buffer->length, "setBuffer out of bounds");
+  if (buffer == nil) return [self bind:(Bound){nil, {NULL, 0}, 0} at:index];
   CHECK(Alive(buffer), "setBuffer of a released buffer");
-  if (index == 3) {
-    now.scale = *(float *)buffer->bytes;
-    return;
-  }
-  now.buffers[index] = buffer;
-  now.offsets[index] = offset;
+  if (!Alive(buffer)) return;
+  CHECK(offset < buffer->length, "setBuffer at offset %lu of %lu bytes", offset, buffer->length);
+  if (offset >= buffer->length) return;
+  [self bind:(Bound){buffer, {buffer->bytes + offset, buffer->length - offset}, offset} at:index];
 }
 - (void)setBytes:(const void *)bytes length:(uint64_t)length atIndex:(uint64_t)index {
-  CHECK(index == 3 && length > 0 && length <= 4096, "setBytes of %lu bytes at %lu", length, index);
-  memcpy(&now.scale, bytes, sizeof now.scale);
+  CHECK(length > 0 && length <= kMaxInlineBytes, "setBytes of %lu bytes", length);
+  FakeBytes *copy = [FakeBytes alloc];
+  copy->bytes = aligned_alloc(256, (length + 255) / 256 * 256);
+  memcpy(copy->bytes, bytes, length);
+  [self bind:(Bound){copy, {copy->bytes, length}, 0} at:index];
+  [copy release];
 }
 - (void)dispatchThreads:(MTLSize)threads threadsPerThreadgroup:(MTLSize)group {
-  const uint64_t total = group.width * group.height * group.depth;
   CHECK(state != nil, "dispatch without a pipeline");
-  CHECK(total > 0 && total <= 512, "threadgroup of %lu", total);
-  CHECK(threads.height == 1 && threads.depth == 1, "grid not as sent");
-  now.kernel = state->kernel;
-  now.count = threads.width;
-  *[self add] = now;
-  for (int i = 0; i < 3; ++i) [now.buffers[i] retain];
+  if (state == nil) return;
+  const char *name = FakeKernelName(state->kernel);
+  const uint64_t limit = [state maxTotalThreadsPerThreadgroup];
+  const uint64_t sizes[] = {threads.width, threads.height, threads.depth, group.width, group.height, group.depth};
+  bool valid = true;
+  for (int i = 0; i < 6; ++i) valid = valid && sizes[i] > 0 && sizes[i] <= (i < 3 ? UINT32_MAX : limit);
+  valid = valid && group.width * group.height * group.depth <= limit;
+  CHECK(valid, "%s: %lux%lux%lu threads by %lux%lux%lu; its pipeline allows 1 to %lu in a threadgroup", name,
+        threads.width, threads.height, threads.depth, group.width, group.height, group.depth, limit);
+  for (uint32_t i = 0; i < kFakeMaxBuffers; ++i) {
+    char *wrong = FakeCheckBuffer(state->kernel, i, &bound[i].span, bound[i].offset);
+    CHECK(wrong == NULL, "%s", wrong);
+    valid = valid && wrong == NULL;
+    free(wrong);
+  }
+  if (!valid) return;
+  FakeDispatch *dispatch = [FakeDispatch alloc];
+  dispatch->state = [state retain];
+  memcpy(dispatch->bound, bound, sizeof bound);
+  for (int i = 0; i < kFakeMaxBuffers; ++i) [bound[i].owner retain];
+  for (int i = 0; i < 3; ++i) dispatch->threads[i] = (uint32_t)sizes[i];
+  for (int i = 0; i < 3; ++i) dispatch->per_threadgroup[i] = (uint32_t)sizes[3 + i];
+  [self add:dispatch];
+}
+- (void)dealloc {
+  for (int i = 0; i < kFakeMaxBuffers; ++i) [bound[i].owner release];
+  [state release];
+  [super dealloc];
+}
+@end
+
+@interface FakeCopy : FakeCommand {
+ @public
+  MTLBuffer *source, *destination;
+  uint64_t from, to, size;
+}
+@end
+@implementation FakeCopy
+- (void)runIn:(MTLCommandBuffer *)buffer {
+  const bool alive = Alive(source) && Alive(destination);
+  CHECK(alive, "a copy's buffer was released before the GPU read it");
+  if (alive) {
+    memmove(destination->bytes + to, source->bytes + from, size);
+  } else {
+    FailCommandBuffer(buffer, 9, "Invalid Resource (00000009:kIOGPUCommandBufferCallbackErrorInvalidResource)");
+  }
+}
+- (void)dealloc {
+  if (Alive(source)) [source release];
+  if (Alive(destination)) [destination release];
+  [super dealloc];
 }
 @end
 
@@ -56,70 +183,29 @@
      destinationOffset:(uint64_t)to
                   size:(uint64_t)size {
   CHECK((from | to | size) % 4 == 0, "blit not a multiple of 4");
-  CHECK(from + size <= source->length && to + size <= destination->length, "blit out of bounds");
-  *[self add] = (Command){2, {[source retain], [destination retain], nil}, {from, to, 0}, 0, size};
+  CHECK(Alive(source) && Alive(destination), "blit of a released buffer");
+  const bool inside = from <= source->length && size <= source->length - from && to <= destination->length &&
+                      size <= destination->length - to;
+  CHECK(inside && size > 0, "blit out of bounds, or of nothing");
+  CHECK(source != destination || from + size <= to || to + size <= from, "blit onto itself");
+  if (!inside) return;
+  FakeCopy *copy = [FakeCopy alloc];
+  copy->source = [source retain];
+  copy->destination = [destination retain];
+  copy->from = from;
+  copy->to = to;
+  copy->size = size;
+  [self add:copy];
 }
 @end
 
-static void Run(const Command *command) {
-  char *at[3] = {0};
-  for (int i = 0; i < 3; ++i) {
-    if (command->buffers[i] == nil) continue;
-    CHECK(Alive(command->buffers[i]), "kernel reads a released buffer");
-    at[i] = command->buffers[i]->bytes + command->offsets[i];
-  }
-  for (uint64_t i = 0; i < command->count; ++i) {
-    if (command->kernel == 0) {
-      ((float *)at[2])[i] = ((float *)at[0])[i] + command->scale * ((float *)at[1])[i];
-    } else {
-      at[1][i] = at[0][i];
-    }
-  }
-}
-
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static MTLCommandBuffer *committed;  // in order
-
-static void Complete(MTLCommandBuffer *buffer) {
-  NSAutoreleasePool *pool = [[NSAutoreleasePool alloc] init];
-  if (Fails("run")) buffer->error = [MakeError("FakeDomain", 8, "out of GPU memory") retain];
-  pthread_mutex_lock(&fake_lock);
-  buffer->status = buffer->error != nil ? 5 : 4;
-  pthread_cond_broadcast(&changed);
-  pthread_mutex_unlock(&fake_lock);
-  if (buffer->handler != NULL) buffer->handler->invoke(buffer->handler, buffer);
-  [pool release];
-  [buffer release];
-}
-
-// The GPU: runs command buffers in order; "reorder" completes every second one before the first.
-static void *Gpu(void *unused) {
-  (void)unused;
-  MTLCommandBuffer *held = nil;
-  while (true) {
-    pthread_mutex_lock(&fake_lock);
-    while (committed == nil) pthread_cond_wait(&changed, &fake_lock);
-    MTLCommandBuffer *buffer = committed;
-    committed = buffer->next;
-    pthread_mutex_unlock(&fake_lock);
-    usleep(2000);
-    for (int i = 0; i < buffer->count; ++i) Run(&buffer->commands[i]);
-    if (Fails("reorder") && held == nil) {
-      held = buffer;
-      continue;
-    }
-    Complete(buffer);
-    if (held != nil) Complete(held);
-    held = nil;
-  }
-  return NULL;
-}
+// --- Command buffers ---
 
 @implementation MTLCommandBuffer
 - (id)open:(Class)type {
-  CHECK(open == nil && status == 0, "an encoder while another is open, or after commit");
+  CHECK(open == nil && status == kNotEnqueued, "an encoder while another is open, or after commit");
   MTLCommandEncoder *encoder = [type alloc];
-  encoder->owner = self;
+  encoder->owner = [self retain];
   open = encoder;
   return Autorelease(encoder);
 }
@@ -131,7 +217,7 @@ static void *Gpu(void *unused) {
   return [self open:objc_getClass("MTLBlitCommandEncoder")];
 }
 - (void)addCompletedHandler:(Block *)block {
-  CHECK(status == 0 && handler == NULL, "handler after commit");
+  CHECK(status == kNotEnqueued && handler == NULL, "a handler after commit, or a second one");
   CHECK(block->isa == _NSConcreteStackBlock && (block->flags & (1 << 25)) == 0, "not a plain stack block");
   CHECK(strcmp(block->descriptor->signature, "v16@?0@8") == 0, "block's signature");
   handler = malloc(block->descriptor->size);
@@ -139,25 +225,12 @@ static void *Gpu(void *unused) {
   memset(block, 0xcc, block->descriptor->size);  // it was the caller's stack
 }
 - (void)commit {
-  CHECK(status == 0 && open == nil, "commit twice, or with an open encoder");
-  [self retain];
-  pthread_mutex_lock(&fake_lock);
-  static bool started;
-  pthread_t thread;
-  if (!started) pthread_create(&thread, NULL, Gpu, NULL);
-  started = true;
-  status = 2;
-  MTLCommandBuffer **end = &committed;
-  while (*end != nil) end = &(*end)->next;
-  *end = self;
-  pthread_cond_broadcast(&changed);
-  pthread_mutex_unlock(&fake_lock);
+  CHECK(status == kNotEnqueued && open == nil, "commit twice, or with an open encoder");
+  if (status == kNotEnqueued) StartCommandBuffer(self);
 }
 - (void)waitUntilCompleted {
-  CHECK(status != 0, "wait before commit");
-  pthread_mutex_lock(&fake_lock);
-  while (status < 4) pthread_cond_wait(&changed, &fake_lock);
-  pthread_mutex_unlock(&fake_lock);
+  CHECK(status != kNotEnqueued, "wait before commit");
+  if (status != kNotEnqueued) WaitForCommandBuffer(self);
 }
 - (uint64_t)status {
   return status;
@@ -166,17 +239,21 @@ static void *Gpu(void *unused) {
   return error;
 }
 - (void)dealloc {
-  for (int i = 0; i < count; ++i) {
-    for (int j = 0; j < 3; ++j) [commands[i].buffers[j] release];
-  }
+  for (size_t i = 0; i < count; ++i) [commands[i] release];
+  free(commands);
   free(handler);
   [error release];
+  if (status == kNotEnqueued) GiveUpPlace(queue);
+  [queue release];
   [super dealloc];
 }
 @end
 
 @implementation MTLCommandQueue
 - (id)commandBuffer {
-  return Autorelease([MTLCommandBuffer alloc]);
+  TakePlace(self);
+  MTLCommandBuffer *buffer = [MTLCommandBuffer alloc];
+  buffer->queue = [self retain];
+  return Autorelease(buffer);
 }
 @end

@@ -1,14 +1,18 @@
 // The device: what the rest is made by.
+#include <unistd.h>
+
 #include "tests/metal/fake/internal.h"
 
-#include <unistd.h>
+static const uint64_t kMaxBufferLength = 1ull << 32;
+// MTLLanguageVersion: major << 16 | minor.
+static const uint64_t kMetal30 = 0x30000, kMetal31 = 0x30001;
 
 @implementation MTLDevice
 - (id)name {
   return Autorelease(MakeString(Fails("virtual") ? "Apple Paravirtual device" : "Apple Fake"));
 }
-- (BOOL)supportsFamily:(int64_t)family {
-  return !Fails("family") && family <= 1008;
+- (BOOL)supportsFamily:(int64_t)wanted {
+  return !Fails("family") && wanted <= 1000 + Family();
 }
 - (BOOL)hasUnifiedMemory {
   return YES;
@@ -17,7 +21,7 @@
   return 1ull << 33;
 }
 - (uint64_t)maxBufferLength {
-  return 1ull << 32;
+  return kMaxBufferLength;
 }
 - (uint64_t)maxThreadgroupMemoryLength {
   return 32768;
@@ -29,17 +33,13 @@
   return [MTLCommandQueue alloc];
 }
 - (id)newBufferWithLength:(uint64_t)length options:(uint64_t)options {
-  CHECK(options == 0 && length > 0 && length <= 1ull << 32, "buffer of %lu bytes", length);
-  if (Fails("allocate")) return nil;
-  MTLBuffer *buffer = [MTLBuffer alloc];
-  buffer->bytes = aligned_alloc(16384, (length + 16383) / 16384 * 16384);
-  buffer->length = length;
-  buffer->owned = true;
-  return buffer;
+  CHECK(length <= kMaxBufferLength, "buffer of %lu bytes", length);
+  if (Fails("allocate") || length > kMaxBufferLength) return nil;
+  return MakeBuffer(length, options);
 }
 - (id)newBufferWithBytes:(const void *)bytes length:(uint64_t)length options:(uint64_t)options {
   MTLBuffer *buffer = [self newBufferWithLength:length options:options];
-  memcpy(buffer->bytes, bytes, length);
+  if (buffer != nil) memcpy(buffer->bytes, bytes, length);
   return buffer;
 }
 - (id)newBufferWithBytesNoCopy:(void *)bytes
@@ -47,7 +47,8 @@
                        options:(uint64_t)options
                    deallocator:(Block *)deallocator {
   const uint64_t page = (uint64_t)getpagesize();
-  CHECK((uint64_t)bytes % page == 0 && length % page == 0 && deallocator == NULL && options == 0, "no-copy buffer");
+  CHECK((uint64_t)bytes % page == 0 && length > 0 && length % page == 0, "no-copy buffer of parts of pages");
+  CHECK(deallocator == NULL && options == 0, "no-copy buffer with a deallocator, or options 0x%lx", options);
   MTLBuffer *buffer = [MTLBuffer alloc];
   buffer->bytes = bytes;
   buffer->length = length;
@@ -55,19 +56,27 @@
 }
 - (id)newLibraryWithSource:(NSString *)source options:(MTLCompileOptions *)options error:(id *)error {
   CHECK(options->safe && options->precise, "fast math");
-  CHECK(options->language == (MacosMajor() >= 14 ? 0x30001 : 0x30000), "language version");
-  if (strstr(source->text, "#error") != NULL) {
-    *error = MakeError("FakeDomain", 3, "program_source:1:2: error: planted");
+  CHECK(options->language == (MacosMajor() >= 14 ? kMetal31 : kMetal30), "language version 0x%lx", options->language);
+  if (Fails("compile")) {
+    *error = MakeError("MTLLibraryErrorDomain", 3, "program_source:1:2: error: planted");
     return nil;
   }
-  *error = MakeError("FakeDomain", 4, "program_source:1:1: warning: only a warning");
+  char *text = NULL;
+  const FakeKernel *kernels = FakeCompile([source UTF8String], options -> language >= kMetal31, &text);
+  if (kernels == NULL) {
+    *error = MakeError("MTLLibraryErrorDomain", 3, text);
+    free(text);
+    return nil;
+  }
+  *error = MakeError("MTLLibraryErrorDomain", 4, "program_source:1:1: warning: only a warning");
   MTLLibrary *library = [MTLLibrary alloc];
-  library->source = source->text;  // strings' text is never freed here
+  library->kernels = kernels;
   return library;
 }
 - (id)newComputePipelineStateWithFunction:(MTLFunction *)function error:(id *)error {
+  CHECK(Alive(function), "a pipeline of a released function");
   if (Fails("pipeline")) {
-    *error = MakeError("FakeDomain", 2, "too much threadgroup memory");
+    *error = MakeError("AGXMetal13_3", 2, "Threadgroup memory size (40000) exceeds the maximum");
     return nil;
   }
   MTLComputePipelineState *state = [MTLComputePipelineState alloc];

@@ -1,4 +1,7 @@
-// What a test asks of the fake Metal beside Metal's own interface.
+// What a test asks of the fake Metal beside Metal's own interface. In C, so that Python's ctypes can call it.
+//
+// Environment: FAKE_METAL_FAMILY=7|8|9, the GPU's Apple family (8); FAKE_METAL_MACOS, the major version (15);
+// PJRT_METAL_STRICT_ORDERS, in how many orders of threads each dispatch is run and compared (3).
 #pragma once
 
 #include <stdbool.h>
@@ -7,16 +10,26 @@
 extern "C" {
 #endif
 
-// Breaches of Metal's protocol so far, a line each.
+// Breaches of Metal's protocol and of MSL's rules so far, a line each.
 const char* FakeViolations(void);
 void FakeClear(void);
-// Objects that are not released.
+// Objects that are not released; and how many of which class ("MTLBuffer 2, NSString 1").
 long FakeLive(void);
-// Makes one thing fail until the next call: "allocate", "pipeline", "run", "family", "width",
-// "reorder" (completions swapped in pairs) or ""; "heap", "residency" (sets), "archive", "disk" (while an archive is
-// written), "virtual" (the GPU is a virtual machine's), "capture", "destination" (of captures).
+const char* FakeLiveNames(void);
+// Makes one thing go wrong until the next call; "" ends it:
+//   allocate   buffers               pipeline   pipelines
+//   compile    libraries             threads    pipelines allow 512 threads a threadgroup, not 1024
+//   family     no Apple GPU          width      64 threads a SIMD group
+//   run        command buffers, for lack of memory; run:2, with that MTLCommandBufferError
+//   reorder    completions come swapped in pairs
+//   heap       heaps                 residency  residency sets
+//   archive    pipelines' archives   disk       archives, while they are written
+//   capture    recordings            destination  recordings into documents are not known
+//   virtual    the GPU is a virtual machine's
 void FakeFail(const char* what);
 void FakeMacos(int major);
+// How many kernels have been dispatched and run.
+long FakeDispatches(void);
 
 // Memory on heaps; and what the process is said to use beside it.
 long FakeInHeaps(void);
@@ -24,8 +37,9 @@ void FakeUseElsewhere(long bytes);
 // Allocations in the residency set, and how often it was committed.
 int FakeResident(void);
 int FakeResidencyCommits(void);
-// Pipelines that were not in an archive.
+// Pipelines that were not in an archive; and those made for a number of threads in a threadgroup.
 int FakePipelinesCompiled(void);
+int FakePipelinesLimited(void);
 // Tells the process that memory is short, if it listens.
 bool FakeMemoryPressure(void);
 

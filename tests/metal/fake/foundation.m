@@ -1,35 +1,133 @@
 // Foundation's few classes, and the record of what went wrong.
-#include "tests/metal/fake/internal.h"
-
+#include <objc/message.h>
 #include <stdarg.h>
 #include <stdio.h>
+
+#include "tests/metal/fake/internal.h"
 
 void *_NSConcreteStackBlock[32];
 
 pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
-static char violations[4096];
-static long live;
-static const char *failing = "";
-static int64_t macos_major = 15;
+static char violations[1 << 16];
+static char failing[64];
+static int64_t macos_major = 15, family = 8;
 
 void Violation(const char *format, ...) {
   pthread_mutex_lock(&fake_lock);
   const size_t used = strlen(violations);
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(violations + used, sizeof violations - used - 1, format, arguments);
-  va_end(arguments);
-  strcat(violations, "\n");
+  if (used < sizeof violations - 2) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(violations + used, sizeof violations - used - 1, format, arguments);
+    va_end(arguments);
+    strcat(violations, "\n");
+  }
   pthread_mutex_unlock(&fake_lock);
 }
 
 const char *FakeViolations(void) { return violations; }
 void FakeClear(void) { violations[0] = 0; }
-long FakeLive(void) { return __atomic_load_n(&live, __ATOMIC_SEQ_CST); }
-void FakeFail(const char *what) { failing = what; }
 void FakeMacos(int major) { macos_major = major; }
 int64_t MacosMajor(void) { return macos_major; }
-bool Fails(const char *what) { return strcmp(failing, what) == 0; }
+int64_t Family(void) { return family; }
+
+void FakeFail(const char *what) {
+  pthread_mutex_lock(&fake_lock);
+  snprintf(failing, sizeof failing, "%s", what);
+  pthread_mutex_unlock(&fake_lock);
+}
+bool Fails(const char *what) {
+  pthread_mutex_lock(&fake_lock);
+  const bool fails = strcmp(failing, what) == 0;
+  pthread_mutex_unlock(&fake_lock);
+  return fails;
+}
+int64_t FailingRun(void) {
+  pthread_mutex_lock(&fake_lock);
+  int64_t code = 0;
+  if (strncmp(failing, "run", 3) == 0) code = failing[3] == ':' ? atoi(failing + 4) : 8;
+  pthread_mutex_unlock(&fake_lock);
+  return code;
+}
+
+// --- Objects that live, by class ---
+
+static struct {
+  Class class;
+  long count;
+} live[64];
+
+static void CountLive(Class class, long change) {
+  pthread_mutex_lock(&fake_lock);
+  int i = 0;
+  while (live[i].class != class && live[i].class != Nil) ++i;
+  live[i].class = class;
+  live[i].count += change;
+  pthread_mutex_unlock(&fake_lock);
+}
+
+long FakeLive(void) {
+  pthread_mutex_lock(&fake_lock);
+  long sum = 0;
+  for (int i = 0; live[i].class != Nil; ++i) sum += live[i].count;
+  pthread_mutex_unlock(&fake_lock);
+  return sum;
+}
+
+const char *FakeLiveNames(void) {
+  static char names[2048];
+  pthread_mutex_lock(&fake_lock);
+  names[0] = 0;
+  for (int i = 0; live[i].class != Nil; ++i) {
+    if (live[i].count == 0) continue;
+    const size_t used = strlen(names);
+    snprintf(names + used, sizeof names - used, "%s%s %ld", used > 0 ? ", " : "", class_getName(live[i].class),
+             live[i].count);
+  }
+  pthread_mutex_unlock(&fake_lock);
+  return names;
+}
+
+// --- What messages find ---
+
+// What an object becomes when its last reference goes. It knows no message.
+__attribute__((objc_root_class))
+@interface FakeZombie {
+  Class isa;
+}
+@end
+@implementation FakeZombie
+@end
+
+static id Nothing(id receiver, SEL selector, ...) {
+  (void)receiver;
+  (void)selector;
+  return nil;
+}
+
+// The runtime asks for what a message does that its receiver does not know.
+static IMP Unknown(id receiver, SEL selector) {
+  const Class class = object_getClass(receiver);
+  if (class == objc_getClass("FakeZombie")) {
+    Violation("%s used after its release: %s", class_getName(((NSObject *)receiver)->was), sel_getName(selector));
+  } else {
+    Violation("%s does not know %s", class_getName(class), sel_getName(selector));
+  }
+  return (IMP)Nothing;
+}
+
+static int64_t Number(const char *name, int64_t otherwise) {
+  const char *text = getenv(name);
+  return text == NULL ? otherwise : atoll(text);
+}
+
+__attribute__((constructor)) static void Load(void) {
+  __objc_msg_forward2 = Unknown;
+  family = Number("FAKE_METAL_FAMILY", family);
+  macos_major = Number("FAKE_METAL_MACOS", macos_major);
+  // The compilers that this process starts need no GPU.
+  unsetenv("LD_PRELOAD");
+}
 
 // --- Foundation ---
 
@@ -51,25 +149,24 @@ bool Alive(NSObject *object) { return __atomic_load_n(&object->references, __ATO
 + (id)alloc {
   NSObject *object = class_createInstance(self, 0);
   object->references = 1;
-  __atomic_add_fetch(&live, 1, __ATOMIC_SEQ_CST);
+  CountLive(self, 1);
   return object;
 }
 - (id)init {
   return self;
 }
 - (id)retain {
-  CHECK(__atomic_fetch_add(&references, 1, __ATOMIC_SEQ_CST) > 0, "%s retained after its release",
-        object_getClassName(self));
+  __atomic_add_fetch(&references, 1, __ATOMIC_SEQ_CST);
   return self;
 }
 - (void)release {
-  const long left = __atomic_sub_fetch(&references, 1, __ATOMIC_SEQ_CST);
-  CHECK(left >= 0, "%s released too often", object_getClassName(self));
-  if (left == 0) [self dealloc];
+  if (__atomic_sub_fetch(&references, 1, __ATOMIC_SEQ_CST) == 0) [self dealloc];
 }
-// Objects stay as zombies, so that a use after release is seen and not undefined.
+// The memory stays: a use after release is seen and not undefined.
 - (void)dealloc {
-  __atomic_sub_fetch(&live, 1, __ATOMIC_SEQ_CST);
+  CountLive(isa, -1);
+  was = isa;
+  isa = objc_getClass("FakeZombie");
 }
 - (BOOL)respondsToSelector:(SEL)selector {
   // What macOS 15 brought.
@@ -107,6 +204,10 @@ bool Alive(NSObject *object) { return __atomic_load_n(&object->references, __ATO
 - (const char *)UTF8String {
   return text;
 }
+- (void)dealloc {
+  free(text);
+  [super dealloc];
+}
 @end
 NSString *MakeString(const char *text) { return [[NSString alloc] initWithBytes:text length:strlen(text) encoding:4]; }
 
@@ -119,6 +220,10 @@ NSString *MakeString(const char *text) { return [[NSString alloc] initWithBytes:
 }
 - (int64_t)code {
   return code;
+}
+- (void)dealloc {
+  free(text);
+  [super dealloc];
 }
 @end
 id MakeError(const char *domain, int64_t code, const char *text) {

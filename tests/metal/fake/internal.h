@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "tests/metal/fake/fake.h"
+#include "tests/metal/fake/kernels.h"
 
 typedef struct {
   uint64_t width, height, depth;
@@ -29,16 +30,13 @@ typedef struct Block {
   } *descriptor;
 } Block;
 
-#pragma GCC visibility push(default)
 extern void *_NSConcreteStackBlock[32];
 extern const char _dispatch_source_type_memorypressure;
-id MTLCopyAllDevices(void);
 void *dispatch_source_create(const void *type, uintptr_t handle, uintptr_t mask, void *queue);
 void dispatch_source_set_event_handler_f(void *source, void (*handler)(void *));
 void dispatch_resume(void *source);
-#pragma GCC visibility pop
 
-// Guards everything that the threads of a process and the GPU's share.
+// Guards what threads share.
 extern pthread_mutex_t fake_lock;
 // Records a breach, a line each.
 void Violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -48,15 +46,19 @@ void Violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
   } while (0)
 // Whether the test asked for this failure.
 bool Fails(const char *what);
+// The code of a "run:<code>", 8 (out of memory) of a plain "run", else 0.
+int64_t FailingRun(void);
 int64_t MacosMajor(void);
+int64_t Family(void);
 
-// --- Foundation ---
+// --- Foundation (foundation.m) ---
 
 __attribute__((objc_root_class))
 @interface NSObject {
   Class isa;
  @public
   long references;
+  Class was;  // of a zombie
 }
 + (id)alloc;
 - (id)init;
@@ -68,6 +70,7 @@ __attribute__((objc_root_class))
 
 // Gives the thread's innermost pool a reference.
 id Autorelease(id object);
+// Whether it has references. For arguments; messages to a zombie are noticed by themselves.
 bool Alive(NSObject *object);
 
 struct Autoreleased {
@@ -122,24 +125,29 @@ id MakeError(const char *domain, int64_t code, const char *text);
  @public
   char *bytes;
   uint64_t length;
-  bool owned;
+  uint64_t options;
+  char *pages;  // what was mapped for it; NULL if the memory is the caller's
+  uint64_t mapped;
 }
 @end
+MTLBuffer *MakeBuffer(uint64_t length, uint64_t options);
 
 @interface MTLFunction : NSObject {
  @public
-  int kernel;  // 0: add, 1: byte copy
+  const FakeKernel *kernel;
 }
 @end
-@interface MTLComputePipelineState : MTLFunction {
+@interface MTLComputePipelineState : NSObject {
  @public
+  const FakeKernel *kernel;
   uint64_t limit;  // threads in a threadgroup that its descriptor allowed; 0: as many as there can be
 }
+- (uint64_t)maxTotalThreadsPerThreadgroup;
 @end
 
 @interface MTLLibrary : NSObject {
  @public
-  char *source;
+  const FakeKernel *kernels;  // the first of its kernels
 }
 @end
 
@@ -150,47 +158,70 @@ id MakeError(const char *domain, int64_t code, const char *text);
 }
 @end
 
-// --- Metal: commands (commands.m) ---
-
-typedef struct {
-  int kernel;  // 2: blit
-  MTLBuffer *buffers[3];
-  uint64_t offsets[3];
-  float scale;
-  uint64_t count;
-} Command;
+// --- Metal: commands (commands.m, gpu.m) ---
 
 @class MTLCommandBuffer;
+
+// What the GPU does. A subclass holds references to all that it needs.
+@interface FakeCommand : NSObject
+- (void)runIn:(MTLCommandBuffer *)buffer;
+@end
+
+@interface MTLCommandQueue : NSObject {
+ @public
+  int outstanding;  // command buffers that have not completed
+}
+- (id)commandBuffer;
+@end
+
 @interface MTLCommandEncoder : NSObject {
  @public
   MTLCommandBuffer *owner;
   bool ended;
 }
-@end
-@interface MTLCommandBuffer : NSObject {
- @public
-  MTLCommandEncoder *open;
-  Command commands[16];
-  int count;
-  uint64_t status;
-  Block *handler;
-  id error;
-  MTLCommandBuffer *next;
-}
+- (void)endEncoding;
+// Takes over the reference.
+- (void)add:(FakeCommand *)command;
 @end
 
+// MTLCommandBufferStatus.
+enum { kNotEnqueued = 0, kCommitted = 2, kCompleted = 4, kFailed = 5 };
+@interface MTLCommandBuffer : NSObject {
+ @public
+  MTLCommandQueue *queue;
+  MTLCommandEncoder *open;
+  FakeCommand **commands;
+  size_t count;
+  uint64_t status;
+  Block *handler;
+  NSError *error;
+  MTLCommandBuffer *next;  // in one of the GPU's lists
+}
+@end
+// Ends its run with an error of MTLCommandBufferErrorDomain.
+void FailCommandBuffer(MTLCommandBuffer *buffer, int64_t code, const char *text);
+
+// What a compute encoder has bound at an index.
+typedef struct {
+  NSObject *owner;
+  FakeSpan span;
+  uint64_t offset;
+} Bound;
 @interface MTLComputeCommandEncoder : MTLCommandEncoder {
  @public
-  Command now;
+  Bound bound[kFakeMaxBuffers];
   MTLComputePipelineState *state;
 }
 @end
 @interface MTLBlitCommandEncoder : MTLCommandEncoder
 @end
 
-@interface MTLCommandQueue : NSObject
-- (id)commandBuffer;
-@end
+// The GPU takes the committed buffer (and a reference of its own); gpu.m.
+void StartCommandBuffer(MTLCommandBuffer *buffer);
+void WaitForCommandBuffer(MTLCommandBuffer *buffer);
+// Counts a command buffer that a queue gives out; waits while there are too many.
+void TakePlace(MTLCommandQueue *queue);
+void GiveUpPlace(MTLCommandQueue *queue);
 
 // --- Metal: the device (device.m) ---
 

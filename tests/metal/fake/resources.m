@@ -1,20 +1,52 @@
 // Buffers, libraries, pipelines.
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "tests/metal/fake/internal.h"
+
+// MTLResourceOptions.
+enum { kShared = 0, kPrivate = 2 << 4, kUntracked = 1 << 8, kTracked = 2 << 8 };
+
+static const uint64_t kPage = 16384;
+static const uint64_t kAlignment = 256;
+
+// Page-aligned from a page on. Smaller ones are not, and end at a page that nobody may touch.
+MTLBuffer *MakeBuffer(uint64_t length, uint64_t options) {
+  CHECK((options & ~(uint64_t)(kPrivate | kUntracked | kTracked)) == 0, "resource options 0x%lx", options);
+  CHECK(length > 0, "buffer of no bytes");
+  MTLBuffer *buffer = [MTLBuffer alloc];
+  const uint64_t used = (length + kPage - 1) / kPage * kPage;
+  buffer->mapped = used + kPage;
+  buffer->pages = mmap(NULL, buffer->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (buffer->pages == MAP_FAILED) abort();
+  mprotect(buffer->pages + used, kPage, PROT_NONE);
+  const uint64_t rounded = (length + kAlignment - 1) / kAlignment * kAlignment;
+  buffer->bytes = length < kPage ? buffer->pages + used - rounded : buffer->pages;
+  buffer->length = length;
+  buffer->options = options;
+  memset(buffer->bytes, 0xff, length);  // what nobody wrote is no number, and shows
+  return buffer;
+}
+
 @implementation MTLBuffer
 - (void *)contents {
-  return bytes;
+  CHECK((options & kPrivate) == 0, "contents of a private buffer");
+  return (options & kPrivate) == 0 ? bytes : NULL;
 }
 - (void)dealloc {
-  if (owned) free(bytes);
+  if (pages != NULL) munmap(pages, mapped);
+  bytes = NULL;
   [super dealloc];
 }
 @end
 
 @implementation MTLFunction
 @end
+
 @implementation MTLComputePipelineState
 - (uint64_t)maxTotalThreadsPerThreadgroup {
-  return limit > 0 ? limit : 512;
+  if (limit > 0) return limit;
+  return Fails("threads") ? 512 : 1024;
 }
 - (uint64_t)threadExecutionWidth {
   return Fails("width") ? 64 : 32;
@@ -24,10 +56,13 @@
 @implementation MTLLibrary
 - (id)newFunctionWithName:(NSString *)name {
   CHECK(Alive(name), "function name used after release");
-  if (strstr(source, name->text) == NULL) return nil;
-  MTLFunction *function = [MTLFunction alloc];
-  function->kernel = strcmp(name->text, "k_add") == 0 ? 0 : 1;
-  return function;
+  for (const FakeKernel *kernel = kernels; kernel != NULL; kernel = FakeNextKernel(kernel)) {
+    if (strcmp(FakeKernelName(kernel), [name UTF8String]) != 0) continue;
+    MTLFunction *function = [MTLFunction alloc];
+    function->kernel = kernel;
+    return function;
+  }
+  return nil;
 }
 @end
 

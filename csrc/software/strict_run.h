@@ -1,0 +1,37 @@
+// Launches of strict kernels: each is run in every order of threads that is asked for, and the
+// results are compared.
+#pragma once
+
+#include <mutex>
+#include <vector>
+
+#include "csrc/software/kernel_unit.h"
+#include "csrc/software/strict_machine.h"
+#include "csrc/software/strict_memory.h"
+
+namespace pjrt_metal::software {
+
+// How kernels become StrictFunctions.
+const Dialect& StrictDialect();
+
+// `function`: what a KernelCache with StrictDialect gave for it.
+StrictKernel MakeStrictKernel(const KernelSource& source, KernelFunction function);
+
+// Whether this system can run them.
+bool SupportsStrictKernels();
+
+class StrictRunner {
+ public:
+  explicit StrictRunner(uint32_t orders) : orders_(orders) {}
+
+  // `pieces`: the kernel's buffers in order, and last its arguments if it takes some. Writes into
+  // them what the kernel wrote. Throws Internal that says which of Metal's rules was violated.
+  void Run(const StrictKernel& kernel, const Geometry& geometry, const std::vector<Piece>& pieces, bool takes_args);
+
+ private:
+  const uint32_t orders_;
+  std::mutex mutex_;  // guards machine_
+  Machine machine_;
+};
+
+}  // namespace pjrt_metal::software
