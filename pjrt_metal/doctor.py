@@ -164,6 +164,7 @@ def device() -> dict[str, str]:
         "device": f"{chosen.device_kind} ({len(jax.devices('metal'))} in all)",
         "platform": str(chosen.client.platform_version).replace("\n", "; "),
         "target": str(getattr(chosen, "target", "unknown")),
+        "hardware": str(getattr(chosen, "hardware", "no GPU")),
         "device memory": f"limit {_gigabytes(statistics.get('bytes_limit', 0))}; kinds {memories}",
     }
 
