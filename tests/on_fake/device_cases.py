@@ -26,11 +26,12 @@ def test_memory_pressure_empties_the_cache() -> None:
     deadline = time.monotonic() + 5
     while (statistics := device.memory_stats())["pool_bytes"] < MIB and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert statistics["pool_bytes"] >= MIB and fake.FakeInHeaps() >= 2 * MIB
+    held = fake.FakeInHeaps()
+    assert statistics["pool_bytes"] >= MIB and held >= MIB, (statistics, held)
     assert fake.FakeMemoryPressure()
     assert device.memory_stats()["pool_bytes"] == 0
     assert device.memory_stats()["bytes_in_use"] == statistics["bytes_in_use"]
-    assert MIB <= fake.FakeInHeaps() < 2 * MIB
+    assert held - fake.FakeInHeaps() >= MIB
     assert float(kept.sum()) == MIB // 4
 
 
