@@ -30,6 +30,7 @@ MetalAllocation::~MetalAllocation() {
 
 Ref MetalAllocation::View(size_t offset, size_t bytes) const {
   if (!heap_ || bytes == 0 || offset > size_ || bytes > size_ - offset) return Ref();
+  const Pool pool;
   const Id device = Send<Message::kDeviceOfHeap>(heap_.get());
   const SizeAndAlign placed = Send<Message::kHeapBufferSizeAndAlign>(device, bytes, kHeapOptions);
   const uint64_t heap_bytes = Send<Message::kHeapSize>(heap_.get());

@@ -27,6 +27,7 @@ void Residency::Add(Id allocation) {
 void Residency::Remove(Id allocation) {
   const std::lock_guard lock(mutex_);
   if (!set_) return;
+  const Pool pool;  // memory is given up on any thread
   removed_ = SendIfAvailable<Message::kRemoveAllocation>(set_.get(), allocation);
 }
 
