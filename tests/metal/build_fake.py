@@ -84,3 +84,25 @@ def library() -> Path:
     link = ["g++", "-shared", *map(str, objects), f"-Wl,--version-script={script}", "-Wl,--no-undefined"]
     link += ["-lobjc", "-lpthread", "-ldl"]
     return _make(link, BUILD / _digest([script], *link) / "libfake_metal.so")
+
+
+def device_sources() -> list[Path]:
+    """csrc/metal, and all of the runtime that it and its test programs use."""
+    runtime = ("allocator", "cache_folder", "environment", "files", "hash", "log")
+    return [*sorted((ROOT / "csrc/metal").glob("*.cc")), *(ROOT / f"csrc/runtime/{name}.cc" for name in runtime)]
+
+
+def program(source: Path, folder: Path) -> Path:
+    """A C++ program of csrc/metal's, linked with the fake."""
+    fake = library()
+    folders = [FAKE, *(ROOT / name for name in ("csrc/metal", "csrc/runtime", "tests"))]
+    headers = sorted(path for folder in folders for path in folder.glob("*.h"))
+
+    def compile(source: Path) -> Path:
+        command = ["g++", "-std=c++20", *WARNINGS, "-c", str(source)]
+        return _make(command, BUILD / f"{source.stem}-{_digest([source, *headers], *command)}.o")
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects = list(pool.map(compile, [*device_sources(), source]))
+    libraries = [str(fake), f"-Wl,-rpath,{fake.parent}", "-lobjc", "-lpthread", "-ldl"]
+    return _make(["g++", *map(str, objects), *libraries], folder / source.stem)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.metal import build_fake
 from tests.metal.build_fake import ROOT, run
-from tests.metal.device_program import build
 from tests.software.programs import checks
 
 SOURCE = ROOT / "tests/metal/device_resources_test.cc"
@@ -15,7 +15,7 @@ SOURCE = ROOT / "tests/metal/device_resources_test.cc"
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(SOURCE, tmp_path_factory.mktemp("metal"))
+    return build_fake.program(SOURCE, tmp_path_factory.mktemp("metal"))
 
 
 @pytest.mark.parametrize("check", checks(SOURCE))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.metal import build_fake
 from tests.metal.build_fake import ROOT, WARNINGS, run
-from tests.metal.device_program import build, device_sources
 
 CHECKS = re.findall(
     r'^    \{"(\w+)", \w+\},$',
@@ -21,7 +21,7 @@ CHECKS = re.findall(
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The test program, linked with the fake."""
-    return build(ROOT / "tests/metal/metal_device_test.cc", tmp_path_factory.mktemp("metal"))
+    return build_fake.program(ROOT / "tests/metal/metal_device_test.cc", tmp_path_factory.mktemp("metal"))
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -51,7 +51,7 @@ def test_without_metal_there_is_no_device(tmp_path: Path) -> None:
         "  const size_t found = pjrt_metal::metal::Discover(&refused).size();\n"
         '  std::printf("%zu %s", found, refused.at(0).c_str());\n}\n'
     )
-    sources = [*device_sources(), source]
+    sources = [*build_fake.device_sources(), source]
     binary = tmp_path / "none"
     built = run(["g++", "-std=c++20", *WARNINGS, *map(str, sources), "-o", str(binary), "-ldl"])
     assert built.returncode == 0, built.stderr

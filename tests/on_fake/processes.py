@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from tests.metal import build_fake
@@ -17,9 +18,12 @@ def run(arguments: list[str], **variables: str) -> subprocess.CompletedProcess[s
     environment = os.environ | {"JAX_PLATFORMS": "metal,cpu", "PJRT_METAL_DEVICE": "gpu"} | variables
     environment["LD_PRELOAD"] = str(build_fake.library())
     command = [sys.executable, *arguments]
-    return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1200, check=False
-    )
+    # Sources of kernels that could not be compiled go into TMPDIR.
+    with tempfile.TemporaryDirectory() as scratch:
+        environment["TMPDIR"] = scratch
+        return subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1200, check=False
+        )
 
 
 def run_tests(*arguments: str, orders: int = 1) -> None:

@@ -182,15 +182,21 @@ bool Alive(NSObject *object) { return __atomic_load_n(&object->references, __ATO
   return self;
 }
 - (void)dealloc {
-  while (autoreleased != &mark) {
-    CHECK(autoreleased != NULL, "pools not nested");
-    if (autoreleased == NULL) break;
+  struct Autoreleased *found = autoreleased;
+  while (found != NULL && found != &mark) found = found->next;
+  CHECK(found != NULL || drained, "a pool is not released on the thread that made it");
+  while (found != NULL && autoreleased != &mark) {
     struct Autoreleased *entry = autoreleased;
     autoreleased = entry->next;
+    if (object_getClass(entry->object) == isa && entry == &((NSAutoreleasePool *)entry->object)->mark) {
+      Violation("pools not nested");
+      ((NSAutoreleasePool *)entry->object)->drained = true;
+      continue;
+    }
     [entry->object release];
     free(entry);
   }
-  autoreleased = mark.next;
+  if (found != NULL) autoreleased = mark.next;
   [super dealloc];
 }
 @end

@@ -118,6 +118,7 @@ void StartCommandBuffer(MTLCommandBuffer *buffer) {
   [buffer retain];
   pthread_mutex_lock(&fake_lock);
   buffer->status = kCommitted;
+  --buffer->queue->uncommitted;
   Append(&committed, buffer);
   pthread_mutex_unlock(&fake_lock);
 }
@@ -129,22 +130,21 @@ void WaitForCommandBuffer(MTLCommandBuffer *buffer) {
 }
 
 void TakePlace(MTLCommandQueue *queue) {
-  struct timespec until;
-  clock_gettime(CLOCK_REALTIME, &until);
-  until.tv_sec += 20;
-  int status = 0;
   pthread_mutex_lock(&fake_lock);
-  while (queue->outstanding >= kMaxOutstanding && status == 0) {
-    status = pthread_cond_timedwait(&changed, &fake_lock, &until);
+  while (queue->outstanding >= kMaxOutstanding && queue->uncommitted < kMaxOutstanding) {
+    pthread_cond_wait(&changed, &fake_lock);
   }
+  const bool stuck = queue->uncommitted >= kMaxOutstanding;
   ++queue->outstanding;
+  ++queue->uncommitted;
   pthread_mutex_unlock(&fake_lock);
-  CHECK(status == 0, "a queue's %d command buffers do not complete: Metal would wait for ever", kMaxOutstanding);
+  CHECK(!stuck, "%d command buffers of a queue are not committed: Metal would wait for ever", kMaxOutstanding);
 }
 
 void GiveUpPlace(MTLCommandQueue *queue) {
   pthread_mutex_lock(&fake_lock);
   --queue->outstanding;
+  --queue->uncommitted;
   pthread_cond_broadcast(&changed);
   pthread_mutex_unlock(&fake_lock);
 }

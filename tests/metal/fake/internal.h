@@ -79,6 +79,7 @@ struct Autoreleased {
 };
 @interface NSAutoreleasePool : NSObject {
   struct Autoreleased mark;
+  bool drained;  // with one around it, against the rules
 }
 @end
 
@@ -170,6 +171,7 @@ MTLBuffer *MakeBuffer(uint64_t length, uint64_t options);
 @interface MTLCommandQueue : NSObject {
  @public
   int outstanding;  // command buffers that have not completed
+  int uncommitted;  // of those
 }
 - (id)commandBuffer;
 @end
@@ -221,6 +223,7 @@ void StartCommandBuffer(MTLCommandBuffer *buffer);
 void WaitForCommandBuffer(MTLCommandBuffer *buffer);
 // Counts a command buffer that a queue gives out; waits while there are too many.
 void TakePlace(MTLCommandQueue *queue);
+// One that was never committed is gone.
 void GiveUpPlace(MTLCommandQueue *queue);
 
 // --- Metal: the device (device.m) ---

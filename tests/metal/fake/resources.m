@@ -56,6 +56,7 @@ MTLBuffer *MakeBuffer(uint64_t length, uint64_t options) {
 @implementation MTLLibrary
 - (id)newFunctionWithName:(NSString *)name {
   CHECK(Alive(name), "function name used after release");
+  if (!Alive(name)) return nil;
   for (const FakeKernel *kernel = kernels; kernel != NULL; kernel = FakeNextKernel(kernel)) {
     if (strcmp(FakeKernelName(kernel), [name UTF8String]) != 0) continue;
     MTLFunction *function = [MTLFunction alloc];
