@@ -165,6 +165,7 @@ def device() -> dict[str, str]:
         "device": f"{chosen.device_kind} ({len(jax.devices('metal'))} in all)",
         "platform": str(chosen.client.platform_version).replace("\n", "; "),
         "target": str(getattr(chosen, "target", "unknown")),
+        "hardware": str(getattr(chosen, "hardware", "no GPU")),
         "device memory": f"limit {_gigabytes(statistics.get('bytes_limit', 0))}; kinds {memories}",
     }
 
@@ -199,7 +200,7 @@ def _first_line(command: list[str]) -> str:
 
 
 def _cache() -> str:
-    """As csrc/software/disk_cache.cc chooses the folder."""
+    """As csrc/runtime/cache_folder.cc chooses the folder."""
     if given := os.environ.get("PJRT_METAL_CACHE_DIR"):
         folder = Path(given)
     elif platform.system() == "Darwin":

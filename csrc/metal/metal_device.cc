@@ -1,26 +1,21 @@
 #include "csrc/metal/metal_device.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
-#include <cstdlib>
-#include <exception>
-#include <iterator>
-#include <map>
-#include <thread>
+#include <cstdio>
 
+#include "csrc/metal/capture.h"
 #include "csrc/metal/encoder.h"
+#include "csrc/metal/memory.h"
 #include "csrc/metal/mpsgraph.h"
+#include "csrc/metal/pipelines.h"
+#include "csrc/metal/pressure.h"
+#include "csrc/runtime/cache_folder.h"
+#include "csrc/runtime/environment.h"
 #include "csrc/runtime/log.h"
 
 namespace pjrt_metal::metal {
 namespace {
 
-// Kernels are compiled on this many threads; Metal's compiler runs in processes of its own.
-constexpr size_t kCompileThreads = 8;
-// Argument table entries for buffers, on every Apple GPU (Metal feature set tables).
-constexpr uint32_t kMaxBuffers = 31;
 // The SIMD width of every Apple GPU, which the targets' schedules count on.
 constexpr uint64_t kSimdWidth = 32;
 
@@ -31,16 +26,6 @@ struct Family {
   const char* target;
 };
 constexpr Family kFamilies[] = {{kFamilyApple9, "apple9"}, {kFamilyApple8, "apple8"}, {kFamilyApple7, "apple7"}};
-
-// MSL 3.1 brought bfloat.
-struct Language {
-  int64_t macos;
-  uint64_t value;
-  int number;  // major * 10 + minor, as in a target's text
-  const char* option;
-};
-constexpr Language kLanguages[] = {{14, kLanguageVersion3_1, 31, "metal3.1"},
-                                   {kMinimumMacos, kLanguageVersion3_0, 30, "metal3.0"}};
 
 const KernelSource& CopyBytesKernel() {
   static const KernelSource kernel = {"pjrt_metal_copy_bytes",
@@ -57,16 +42,21 @@ kernel void pjrt_metal_copy_bytes(device const uchar* source [[buffer(0)]],
   return kernel;
 }
 
-// The source in a file of its own, so that the error can name it; the source itself if there is no
-// room.
-std::string SaveSource(const std::string& source) {
-  const char* folder = std::getenv("TMPDIR");
-  std::string path = std::string(folder != nullptr ? folder : "/tmp") + "/pjrt_metal_XXXXXX.metal";
-  const int file = mkstemps(path.data(), 6);
-  if (file < 0) return "<no file: " + path + ">\n" + source;
-  const bool written = write(file, source.data(), source.size()) == static_cast<ssize_t>(source.size());
-  close(file);
-  return written ? path : "<not written: " + path + ">\n" + source;
+std::string Gigabytes(uint64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f GiB", static_cast<double>(bytes) / (uint64_t{1} << 30));
+  return text;
+}
+
+// Where machine code is kept; empty: nowhere, for a reason that is logged.
+std::string ArchiveFolder(const std::string& gpu) {
+  std::string hindrance;
+  if (environment::ShaderValidation()) hindrance = "Metal's shader validation needs kernels that are compiled anew";
+  // Metal's loader of archives aborts the process in a virtual machine.
+  if (gpu.find("Paravirtual") != std::string::npos) hindrance = gpu + " has none";
+  if (hindrance.empty()) return CacheFolder();
+  LogPhase("metal: no archives", 0, hindrance);
+  return "";
 }
 
 void LogGpuTimes(const GpuTimes& times) {
@@ -77,191 +67,92 @@ void LogGpuTimes(const GpuTimes& times) {
 
 class MetalDevice : public Device {
  public:
-  // Throws what hinders the use of this device.
-  MetalDevice(Id device, const OsVersion& macos, const HostFactory& host);
-  ~MetalDevice() override { queue_->Close(); }
+  // Throws what hinders the use of this device. `build`: macOS's version and build as text.
+  MetalDevice(Id device, const OsVersion& macos, const std::string& build, const HostFactory& host);
+  ~MetalDevice() override;
 
   const DeviceInfo& info() const override { return info_; }
-  AllocationRef Allocate(size_t bytes) override;
-  AllocationRef Wrap(void* data, size_t bytes) override;
+  AllocationRef Allocate(size_t bytes) override { return memory_->Allocate(bytes); }
+  AllocationRef Wrap(void* data, size_t bytes) override { return memory_->Wrap(data, bytes); }
   std::vector<PipelineRef> Compile(const std::string& preamble, std::span<const KernelSource> kernels) override;
   LibraryCallRef PrepareLibraryCall(const LibraryOp& op, bool whole) override { return library_.Prepare(op, whole); }
-  std::unique_ptr<Encoder> NewEncoder() override { return NewMetalEncoder(queue_); }
+  std::unique_ptr<Encoder> NewEncoder() override;
+  void OnMemoryPressure(std::function<void()> release) override;
   bool runs_on_caller() const override { return false; }
 
  private:
-  std::shared_ptr<const MetalPipeline> CompileOne(const std::string& preamble, const KernelSource& kernel);
-  std::shared_ptr<const MetalPipeline> Build(const std::string& source, const KernelSource& kernel) const;
-  Ref Function(const std::string& source, const std::string& name) const;
-
-  Ref device_;
   DeviceInfo info_;
-  const Language* language_;
   GraphLibrary library_;
+  std::unique_ptr<Pipelines> pipelines_;
+  std::unique_ptr<Memory> memory_;
   std::shared_ptr<CommandQueue> queue_;
   HostKernels host_kernels_;
-  std::mutex cache_mutex_;
-  std::map<std::string, std::shared_ptr<const MetalPipeline>> cache_;  // by all that Build reads
+  std::unique_ptr<PressureWatch> watch_;
 };
 
-MetalDevice::MetalDevice(Id device, const OsVersion& macos, const HostFactory& host)
-    : device_(Ref::Retain(device)), library_(device, macos), host_kernels_(host) {
+MetalDevice::MetalDevice(Id device, const OsVersion& macos, const std::string& build, const HostFactory& host)
+    : library_(device, macos), host_kernels_(host) {
   info_.kind = Text(Send<Message::kName>(device));
   const Family* family = std::find_if(std::begin(kFamilies), std::end(kFamilies),
                                       [&](const Family& f) { return Send<Message::kSupportsFamily>(device, f.value); });
   if (family == std::end(kFamilies)) throw FailedPrecondition("no Apple GPU of family 7 or later");
   if (!Send<Message::kHasUnifiedMemory>(device)) throw FailedPrecondition("no unified memory");
-  language_ = std::find_if(std::begin(kLanguages), std::end(kLanguages),
-                           [&](const Language& l) { return macos.major >= l.macos; });
-  if (language_ == std::end(kLanguages)) {
+  const Language* language = LanguageOf(macos);
+  if (language == nullptr) {
     throw FailedPrecondition("macOS " + std::to_string(macos.major) + " is older than macOS " +
                              std::to_string(kMinimumMacos));
   }
+  const uint64_t threadgroup_bytes = Send<Message::kMaxThreadgroupMemoryLength>(device);
   info_.target = std::string(family->target) + ":simd_width=" + std::to_string(kSimdWidth) +
                  ",threads=" + std::to_string(Send<Message::kMaxThreadsPerThreadgroup>(device).width) +
-                 ",threadgroup_bytes=" + std::to_string(Send<Message::kMaxThreadgroupMemoryLength>(device)) +
-                 ",language=" + std::to_string(language_->number);
+                 ",threadgroup_bytes=" + std::to_string(threadgroup_bytes) +
+                 ",language=" + std::to_string(language->number);
   info_.platform_version = "Metal, macOS " + std::to_string(macos.major) + "." + std::to_string(macos.minor) + "." +
-                           std::to_string(macos.patch) + ", " + language_->option + ", safe math";
+                           std::to_string(macos.patch) + ", " + language->option + ", safe math";
   info_.memory_bytes = Send<Message::kRecommendedMaxWorkingSetSize>(device);
   info_.max_buffer_bytes = Send<Message::kMaxBufferLength>(device);
+  info_.details = "GPU family " + std::string(family->target) + ", unified memory, working set " +
+                  Gigabytes(info_.memory_bytes) + ", largest buffer " + Gigabytes(info_.max_buffer_bytes) +
+                  ", threadgroup memory " + std::to_string(threadgroup_bytes >> 10) + " KiB";
   Ref queue = Ref::Adopt(Send<Message::kNewCommandQueue>(device));
   if (!queue) throw Error(Code::kUnavailable, "Metal gave no command queue");
+  Send<Message::kSetQueueLabel>(queue.get(), String("pjrt_metal").get());
+  pipelines_ = std::make_unique<Pipelines>(device, *language, info_.kind + '\0' + build, ArchiveFolder(info_.kind));
+  memory_ = std::make_unique<Memory>(device, queue.get(), info_.kind, info_.memory_bytes, info_.max_buffer_bytes);
   queue_ = std::make_shared<CommandQueue>(
-      device, std::move(queue), [this] { return CompileOne("", CopyBytesKernel()); }, LogGpuTimes);
+      device, std::move(queue), [this] { return pipelines_->CompileOne("", CopyBytesKernel()); }, LogGpuTimes);
 }
 
-AllocationRef MetalDevice::Allocate(size_t bytes) {
-  const Pool pool;
-  // Metal has no empty buffers.
-  const size_t length = std::max<size_t>(bytes, 1);
-  Ref buffer;
-  if (length <= info_.max_buffer_bytes) {
-    buffer = Ref::Adopt(Send<Message::kNewBufferWithLength>(device_.get(), length, kStorageModeShared));
-  }
-  if (!buffer) {
-    throw ResourceExhausted(info_.kind + ": no memory for a buffer of " + std::to_string(bytes) +
-                            " bytes (the largest possible is " + std::to_string(info_.max_buffer_bytes) + ")");
-  }
-  auto* data = static_cast<std::byte*>(Send<Message::kContents>(buffer.get()));
-  return std::make_shared<MetalAllocation>(std::move(buffer), data, bytes);
+MetalDevice::~MetalDevice() {
+  queue_->Close();
+  StopCapture();
+  memory_->residency().End();
 }
 
-AllocationRef MetalDevice::Wrap(void* data, size_t bytes) {
-  static const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  if (bytes == 0 || bytes > info_.max_buffer_bytes - page || reinterpret_cast<uintptr_t>(data) % page != 0) {
-    return nullptr;
-  }
-  const Pool pool;
-  // Metal takes whole pages; the rest of the last one is mapped but no kernel touches it.
-  const size_t length = (bytes + page - 1) / page * page;
-  Ref buffer =
-      Ref::Adopt(Send<Message::kNewBufferWithBytesNoCopy>(device_.get(), data, length, kStorageModeShared, nullptr));
-  if (!buffer) return nullptr;
-  return std::make_shared<MetalAllocation>(std::move(buffer), static_cast<std::byte*>(data), bytes);
-}
-
-Ref MetalDevice::Function(const std::string& source, const std::string& name) const {
-  const Ref options = New(Class::kMTLCompileOptions);
-  // IEEE-safe arithmetic: a NaN is a NaN, and no reassociation.
-  if (SendIfAvailable<Message::kSetMathMode>(options.get(), kMathModeSafe)) {
-    SendIfAvailable<Message::kSetMathFloatingPointFunctions>(options.get(), kMathFunctionsPrecise);
-  } else {
-    Send<Message::kSetFastMathEnabled>(options.get(), false);
-  }
-  Send<Message::kSetLanguageVersion>(options.get(), language_->value);
-  Id error = nullptr;
-  const Ref text = String(source);
-  const Ref library =
-      Ref::Adopt(Send<Message::kNewLibraryWithSource>(device_.get(), text.get(), options.get(), &error));
-  // A library may come with an error that holds only warnings.
-  if (!library) {
-    const std::string path = SaveSource(source);
-    throw Internal(name + ": Metal could not compile it: " + ErrorText(error) +
-                   "\nrepeat with: xcrun -sdk macosx metal -std=" + language_->option +
-                   " -fno-fast-math -c -o /dev/null " + path);
-  }
-  Ref function = Ref::Adopt(Send<Message::kNewFunctionWithName>(library.get(), String(name).get()));
-  if (!function) throw Internal(name + ": its source does not define a kernel of that name");
-  return function;
-}
-
-std::shared_ptr<const MetalPipeline> MetalDevice::Build(const std::string& source, const KernelSource& kernel) const {
-  auto pipeline = std::make_shared<MetalPipeline>();
-  pipeline->name = kernel.name;
-  uint32_t buffers = 0;
-  for (const ParamKind kind : kernel.params) {
-    if (kind == ParamKind::kInput || kind == ParamKind::kOutput) {
-      pipeline->buffers.push_back({buffers++, kind == ParamKind::kOutput});
-    } else if (kind == ParamKind::kArgs) {
-      pipeline->args_index = static_cast<int>(buffers++);
-    }
-  }
-  if (buffers > kMaxBuffers) {
-    throw InvalidArgument(kernel.name + ": takes " + std::to_string(buffers) + " buffers, Metal binds at most " +
-                          std::to_string(kMaxBuffers));
-  }
-  const Pool pool;
-  const Ref function = Function(source, kernel.name);
-  Id error = nullptr;
-  pipeline->state = Ref::Adopt(Send<Message::kNewComputePipelineState>(device_.get(), function.get(), &error));
-  if (!pipeline->state) {
-    throw Internal(kernel.name + ": Metal could not make its pipeline: " + ErrorText(error) +
-                   "\nsource: " + SaveSource(source));
-  }
-  const Id state = pipeline->state.get();
-  const uint64_t width = Send<Message::kThreadExecutionWidth>(state);
-  if (width != kSimdWidth) {
-    throw Internal(kernel.name + ": runs with " + std::to_string(width) +
-                   " threads in a SIMD group; kernels are written for " + std::to_string(kSimdWidth));
-  }
-  pipeline->max_threads = static_cast<uint32_t>(Send<Message::kMaxTotalThreadsPerThreadgroup>(state));
-  return pipeline;
-}
-
-std::shared_ptr<const MetalPipeline> MetalDevice::CompileOne(const std::string& preamble, const KernelSource& kernel) {
-  const std::string source = preamble + "\n" + kernel.source;
-  std::string key = kernel.name + '\0';
-  for (const ParamKind kind : kernel.params) key += static_cast<char>(kind);
-  key += '\0' + source;
-  {
-    const std::lock_guard lock(cache_mutex_);
-    const auto found = cache_.find(key);
-    if (found != cache_.end()) return found->second;
-  }
-  auto pipeline = Build(source, kernel);
-  const std::lock_guard lock(cache_mutex_);
-  return cache_.emplace(std::move(key), std::move(pipeline)).first->second;
+std::unique_ptr<Encoder> MetalDevice::NewEncoder() {
+  memory_->residency().Commit();
+  return NewMetalEncoder(queue_);
 }
 
 std::vector<PipelineRef> MetalDevice::Compile(const std::string& preamble, std::span<const KernelSource> kernels) {
-  std::vector<KernelSource> on_host;
-  std::ranges::copy_if(kernels, std::back_inserter(on_host), &KernelSource::on_host);
-  std::vector<PipelineRef> hosted = host_kernels_.Compile(preamble, on_host);
-  std::vector<PipelineRef> pipelines(kernels.size());
-  for (size_t i = 0, next = 0; i < kernels.size(); ++i) {
-    if (kernels[i].on_host) pipelines[i] = std::move(hosted[next++]);
-  }
-  std::vector<std::exception_ptr> errors(kernels.size());
-  std::atomic<size_t> next = 0;
-  const auto work = [&] {
-    for (size_t i = next++; i < kernels.size(); i = next++) {
-      if (pipelines[i] != nullptr) continue;
-      try {
-        pipelines[i] = CompileOne(preamble, kernels[i]);
-      } catch (...) {
-        errors[i] = std::current_exception();
-      }
-    }
-  };
-  std::vector<std::thread> threads;
-  for (size_t i = 1; i < std::min(kernels.size(), kCompileThreads); ++i) threads.emplace_back(work);
-  work();
-  for (std::thread& thread : threads) thread.join();
-  for (const std::exception_ptr& error : errors) {
-    if (error) std::rethrow_exception(error);
+  std::vector<KernelSource> on_host, on_gpu;
+  for (const KernelSource& kernel : kernels) (kernel.on_host ? on_host : on_gpu).push_back(kernel);
+  const std::vector<PipelineRef> hosted = host_kernels_.Compile(preamble, on_host);
+  const std::vector<PipelineRef> compiled = pipelines_->Compile(preamble, on_gpu);
+  std::vector<PipelineRef> pipelines;
+  size_t next_hosted = 0, next_compiled = 0;
+  for (const KernelSource& kernel : kernels) {
+    pipelines.push_back(kernel.on_host ? hosted[next_hosted++] : compiled[next_compiled++]);
   }
   return pipelines;
+}
+
+void MetalDevice::OnMemoryPressure(std::function<void()> release) {
+  watch_ = std::make_unique<PressureWatch>([this, release = std::move(release)] {
+    LogPhase("metal: memory pressure", 0, "cached memory goes back to the system");
+    release();
+    memory_->residency().Commit(/*removals_only=*/true);
+  });
 }
 
 }  // namespace
@@ -277,19 +168,25 @@ std::vector<std::unique_ptr<Device>> Discover(std::vector<std::string>* refused,
     return devices;
   }
   const Pool pool;
-  const OsVersion macos = Send<Message::kOperatingSystemVersion>(
-      Send<Message::kProcessInfo>(runtime.classes[static_cast<size_t>(Class::kNSProcessInfo)]));
+  const Id process = Send<Message::kProcessInfo>(Of(Class::kNSProcessInfo));
+  const OsVersion macos = Send<Message::kOperatingSystemVersion>(process);
+  const std::string build = Text(Send<Message::kOperatingSystemVersionString>(process));
   const Ref found = Ref::Adopt(runtime.copy_all_devices());
   const uint64_t count = found ? Send<Message::kCount>(found.get()) : 0;
   if (count == 0) refuse("Metal found no GPU");
+  std::vector<Id> usable;
   for (uint64_t i = 0; i < count; ++i) {
     const Id device = Send<Message::kObjectAtIndex>(found.get(), i);
     try {
-      devices.push_back(std::make_unique<MetalDevice>(device, macos, host));
+      devices.push_back(std::make_unique<MetalDevice>(device, macos, build, host));
+      usable.push_back(device);
     } catch (const Error& error) {
       refuse(Text(Send<Message::kName>(device)) + ": " + error.what());
     }
   }
+  // What was asked for and cannot be is an error, unlike what a machine lacks.
+  const std::string capture = environment::Capture();
+  if (!capture.empty() && !usable.empty()) StartCapture(usable[0], capture);
   return devices;
 }
 

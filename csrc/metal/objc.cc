@@ -58,8 +58,10 @@ std::string Load(Runtime& runtime) {
     runtime.selectors[i] = register_selector(kMessageFacts[i].selector);
   }
   for (size_t i = 0; i < kClasses; ++i) {
-    runtime.classes[i] = runtime.get_class(kClassNames[i]);
-    if (runtime.classes[i] == nullptr) return kClassNames[i];
+    runtime.classes[i] = runtime.get_class(kClassFacts[i].name);
+    if (runtime.classes[i] == nullptr && MajorVersion(kClassFacts[i].macos) <= kMinimumMacos) {
+      return kClassFacts[i].name;
+    }
   }
   return "";
 }
@@ -108,6 +110,8 @@ template <>
 constexpr const char* kEncoding<const char*> = "r*";
 template <>
 constexpr const char* kEncoding<Size> = "{MTLSize=QQQ}";
+template <>
+constexpr const char* kEncoding<SizeAndAlign> = "{MTLSizeAndAlign=QQ}";
 template <>
 constexpr const char* kEncoding<OsVersion> = "{NSOperatingSystemVersion=qqq}";
 
@@ -162,9 +166,9 @@ const GraphRuntime& GetGraphRuntime() {
 }
 
 Ref String(std::string_view text) {
-  const Id allocated = Send<Message::kAlloc>(GetRuntime().classes[static_cast<size_t>(Class::kNSString)]);
+  const Id allocated = Send<Message::kAlloc>(Of(Class::kNSString));
   Ref string = Ref::Adopt(Send<Message::kInitWithBytes>(allocated, text.data(), text.size(), kUtf8Encoding));
-  if (!string) throw InvalidArgument("kernel source or name is not UTF-8");
+  if (!string) throw InvalidArgument("a kernel's source or name, or a path, is not UTF-8");
   return string;
 }
 
@@ -172,6 +176,8 @@ std::string Text(Id string) {
   const char* text = string == nullptr ? nullptr : Send<Message::kUtf8String>(string);
   return text == nullptr ? "" : text;
 }
+
+Id FileUrl(std::string_view path) { return Send<Message::kFileUrlWithPath>(Of(Class::kNSURL), String(path).get()); }
 
 std::string ErrorText(Id error) {
   if (error == nullptr) return "no error was given by Metal";

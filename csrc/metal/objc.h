@@ -107,9 +107,10 @@ class Ref {
 inline Id Of(Class type) { return GetRuntime().classes[static_cast<size_t>(type)]; }
 inline Id Of(GraphClass type) { return GetGraphRuntime().classes[static_cast<size_t>(type)]; }
 
-// alloc and init of a class of the tables.
+// alloc and init of a class of the tables; nil if this system is older than the class.
 template <typename AnyClass>
 Ref New(AnyClass type) {
+  if (Of(type) == nullptr) return Ref();
   return Ref::Adopt(Send<Message::kInit>(Send<Message::kAlloc>(Of(type))));
 }
 
@@ -127,6 +128,8 @@ class Pool {
 // Throws InvalidArgument if `text` is not UTF-8.
 Ref String(std::string_view text);
 std::string Text(Id string);
+// The URL of a file, autoreleased.
+Id FileUrl(std::string_view path);
 // "description (domain code)"; `error` may be nil.
 std::string ErrorText(Id error);
 

@@ -1,4 +1,4 @@
-// What commands name: memory and compiled kernels.
+// What commands name: memory (memory.h) and compiled kernels.
 #pragma once
 
 #include <cstdint>
@@ -6,19 +6,11 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/metal/memory.h"
 #include "csrc/metal/objc.h"
 #include "csrc/runtime/device.h"
 
 namespace pjrt_metal::metal {
-
-class MetalAllocation : public Allocation {
- public:
-  MetalAllocation(Ref buffer, std::byte* data, size_t size) : Allocation(data, size), buffer_(std::move(buffer)) {}
-  Id buffer() const { return buffer_.get(); }
-
- private:
-  Ref buffer_;
-};
 
 // One kInput or kOutput parameter: its [[buffer(i)]], and whether the kernel writes to it.
 struct BufferParameter {

@@ -20,6 +20,9 @@ struct CompletionBlock;  // objc.h: a block by the documented ABI
 struct Size {  // MTLSize
   uint64_t width, height, depth;
 };
+struct SizeAndAlign {  // MTLSizeAndAlign
+  uint64_t size, align;
+};
 struct OsVersion {  // NSOperatingSystemVersion
   int64_t major, minor, patch;
 };
@@ -41,17 +44,21 @@ inline constexpr int kMinimumMacos = 13;
   X(kCount, "NSArray", "count", uint64_t(), "10.0")                                                          \
   X(kObjectAtIndex, "NSArray", "objectAtIndex:", Id(uint64_t), "10.0")                                       \
   X(kObjectForKey, "NSDictionary", "objectForKey:", Id(Id), "10.0")                                          \
+  X(kArrayWithObject, "+NSArray", "arrayWithObject:", Id(Id), "10.0")                                        \
+  X(kFileUrlWithPath, "+NSURL", "fileURLWithPath:", Id(Id), "10.0")                                          \
   X(kLocalizedDescription, "NSError", "localizedDescription", Id(), "10.0")                                  \
   X(kDomain, "NSError", "domain", Id(), "10.0")                                                              \
   X(kCode, "NSError", "code", int64_t(), "10.0")                                                             \
   X(kUserInfo, "NSError", "userInfo", Id(), "10.0")                                                          \
   X(kProcessInfo, "+NSProcessInfo", "processInfo", Id(), "10.0")                                             \
   X(kOperatingSystemVersion, "NSProcessInfo", "operatingSystemVersion", OsVersion(), "10.10")                \
+  X(kOperatingSystemVersionString, "NSProcessInfo", "operatingSystemVersionString", Id(), "10.0")            \
   X(kName, "MTLDevice", "name", Id(), "10.11")                                                               \
   X(kSupportsFamily, "MTLDevice", "supportsFamily:", bool(int64_t), "10.15")                                 \
   X(kHasUnifiedMemory, "MTLDevice", "hasUnifiedMemory", bool(), "10.15")                                     \
   X(kRecommendedMaxWorkingSetSize, "MTLDevice", "recommendedMaxWorkingSetSize", uint64_t(), "10.12")         \
   X(kMaxBufferLength, "MTLDevice", "maxBufferLength", uint64_t(), "10.14")                                   \
+  X(kCurrentAllocatedSize, "MTLDevice", "currentAllocatedSize", uint64_t(), "10.13")                         \
   X(kMaxThreadgroupMemoryLength, "MTLDevice", "maxThreadgroupMemoryLength", uint64_t(), "10.13")             \
   X(kMaxThreadsPerThreadgroup, "MTLDevice", "maxThreadsPerThreadgroup", Size(), "10.11")                     \
   X(kNewCommandQueue, "MTLDevice", "newCommandQueue", Id(), "10.11")                                         \
@@ -60,21 +67,58 @@ inline constexpr int kMinimumMacos = 13;
     Id(const void*, uint64_t, uint64_t), "10.11")                                                            \
   X(kNewBufferWithBytesNoCopy, "MTLDevice", "newBufferWithBytesNoCopy:length:options:deallocator:",          \
     Id(void*, uint64_t, uint64_t, CompletionBlock*), "10.11")                                                \
+  X(kHeapBufferSizeAndAlign, "MTLDevice", "heapBufferSizeAndAlignWithLength:options:",                       \
+    SizeAndAlign(uint64_t, uint64_t), "10.13")                                                               \
+  X(kNewHeap, "MTLDevice", "newHeapWithDescriptor:", Id(Id), "10.13")                                        \
+  X(kNewResidencySet, "MTLDevice", "newResidencySetWithDescriptor:error:", Id(Id, Id*), "15.0")              \
   X(kNewLibraryWithSource, "MTLDevice", "newLibraryWithSource:options:error:", Id(Id, Id, Id*), "10.11")     \
-  X(kNewComputePipelineState, "MTLDevice", "newComputePipelineStateWithFunction:error:",                     \
-    Id(Id, Id*), "10.11")                                                                                    \
+  X(kNewComputePipelineState, "MTLDevice",                                                                   \
+    "newComputePipelineStateWithDescriptor:options:reflection:error:", Id(Id, uint64_t, Id*, Id*), "10.11")  \
+  X(kNewBinaryArchive, "MTLDevice", "newBinaryArchiveWithDescriptor:error:", Id(Id, Id*), "11.0")            \
   X(kSetFastMathEnabled, "MTLCompileOptions", "setFastMathEnabled:", void(bool), "10.11")                    \
   X(kSetMathMode, "MTLCompileOptions", "setMathMode:", void(int64_t), "15.0")                                \
   X(kSetMathFloatingPointFunctions, "MTLCompileOptions", "setMathFloatingPointFunctions:",                   \
     void(int64_t), "15.0")                                                                                   \
   X(kSetLanguageVersion, "MTLCompileOptions", "setLanguageVersion:", void(uint64_t), "10.11")                \
   X(kNewFunctionWithName, "MTLLibrary", "newFunctionWithName:", Id(Id), "10.11")                             \
+  X(kSetComputeFunction, "MTLComputePipelineDescriptor", "setComputeFunction:", void(Id), "10.11")           \
+  X(kSetPipelineLabel, "MTLComputePipelineDescriptor", "setLabel:", void(Id), "10.11")                       \
+  X(kSetBinaryArchives, "MTLComputePipelineDescriptor", "setBinaryArchives:", void(Id), "11.0")              \
+  X(kSetMaxTotalThreads, "MTLComputePipelineDescriptor", "setMaxTotalThreadsPerThreadgroup:",                \
+    void(uint64_t), "10.14")                                                                                 \
+  X(kSetUrl, "MTLBinaryArchiveDescriptor", "setUrl:", void(Id), "11.0")                                      \
+  X(kAddComputePipelineFunctions, "MTLBinaryArchive", "addComputePipelineFunctionsWithDescriptor:error:",    \
+    bool(Id, Id*), "11.0")                                                                                   \
+  X(kSerializeToUrl, "MTLBinaryArchive", "serializeToURL:error:", bool(Id, Id*), "11.0")                     \
   X(kMaxTotalThreadsPerThreadgroup, "MTLComputePipelineState", "maxTotalThreadsPerThreadgroup",              \
     uint64_t(), "10.11")                                                                                     \
   X(kThreadExecutionWidth, "MTLComputePipelineState", "threadExecutionWidth", uint64_t(), "10.11")           \
   X(kContents, "MTLBuffer", "contents", void*(), "10.11")                                                    \
   X(kSetErrorOptions, "MTLCommandBufferDescriptor", "setErrorOptions:", void(uint64_t), "11.0")              \
   X(kCommandBufferWithDescriptor, "MTLCommandQueue", "commandBufferWithDescriptor:", Id(Id), "11.0")         \
+  X(kSetHeapSize, "MTLHeapDescriptor", "setSize:", void(uint64_t), "10.13")                                  \
+  X(kSetHeapStorageMode, "MTLHeapDescriptor", "setStorageMode:", void(uint64_t), "10.13")                    \
+  X(kSetHeapHazardTrackingMode, "MTLHeapDescriptor", "setHazardTrackingMode:", void(uint64_t), "10.15")      \
+  X(kSetHeapType, "MTLHeapDescriptor", "setType:", void(int64_t), "10.15")                                   \
+  X(kDeviceOfHeap, "MTLHeap", "device", Id(), "10.13")                                                       \
+  X(kHeapSize, "MTLHeap", "size", uint64_t(), "10.13")                                                       \
+  X(kNewBufferAtOffset, "MTLHeap", "newBufferWithLength:options:offset:",                                    \
+    Id(uint64_t, uint64_t, uint64_t), "10.15")                                                               \
+  X(kAddAllocation, "MTLResidencySet", "addAllocation:", void(Id), "15.0")                                   \
+  X(kRemoveAllocation, "MTLResidencySet", "removeAllocation:", void(Id), "15.0")                             \
+  X(kCommitResidency, "MTLResidencySet", "commit", void(), "15.0")                                           \
+  X(kRequestResidency, "MTLResidencySet", "requestResidency", void(), "15.0")                                \
+  X(kEndResidency, "MTLResidencySet", "endResidency", void(), "15.0")                                        \
+  X(kAddResidencySet, "MTLCommandQueue", "addResidencySet:", void(Id), "15.0")                               \
+  X(kRemoveResidencySet, "MTLCommandQueue", "removeResidencySet:", void(Id), "15.0")                         \
+  X(kSharedCaptureManager, "+MTLCaptureManager", "sharedCaptureManager", Id(), "10.13")                      \
+  X(kSupportsDestination, "MTLCaptureManager", "supportsDestination:", bool(int64_t), "10.15")               \
+  X(kStartCapture, "MTLCaptureManager", "startCaptureWithDescriptor:error:", bool(Id, Id*), "10.15")         \
+  X(kStopCapture, "MTLCaptureManager", "stopCapture", void(), "10.13")                                       \
+  X(kSetCaptureObject, "MTLCaptureDescriptor", "setCaptureObject:", void(Id), "10.15")                       \
+  X(kSetCaptureDestination, "MTLCaptureDescriptor", "setDestination:", void(int64_t), "10.15")               \
+  X(kSetCaptureUrl, "MTLCaptureDescriptor", "setOutputURL:", void(Id), "10.15")                              \
+  X(kSetQueueLabel, "MTLCommandQueue", "setLabel:", void(Id), "10.11")                                       \
   X(kComputeCommandEncoder, "MTLCommandBuffer", "computeCommandEncoderWithDispatchType:",                    \
     Id(uint64_t), "10.14")                                                                                   \
   X(kBlitCommandEncoder, "MTLCommandBuffer", "blitCommandEncoder", Id(), "10.11")                            \
@@ -141,15 +185,23 @@ inline constexpr int kMinimumMacos = 13;
   X(kInnerCommandBuffer, "MPSCommandBuffer", "commandBuffer", Id(), "10.15")
 
 // X(identifier, class, macOS)
-#define PJRT_METAL_CLASSES(X)                                           \
-  X(kNSAutoreleasePool, "NSAutoreleasePool", "10.0")                    \
-  X(kNSString, "NSString", "10.0")                                      \
-  X(kNSProcessInfo, "NSProcessInfo", "10.0")                            \
-  X(kNSMutableArray, "NSMutableArray", "10.0")                          \
-  X(kNSMutableDictionary, "NSMutableDictionary", "10.0")                \
-  X(kNSNumber, "NSNumber", "10.0")                                      \
-  X(kMTLCompileOptions, "MTLCompileOptions", "10.11")                   \
-  X(kMTLCommandBufferDescriptor, "MTLCommandBufferDescriptor", "11.0")
+#define PJRT_METAL_CLASSES(X)                                                 \
+  X(kNSAutoreleasePool, "NSAutoreleasePool", "10.0")                          \
+  X(kNSString, "NSString", "10.0")                                            \
+  X(kNSProcessInfo, "NSProcessInfo", "10.0")                                  \
+  X(kNSArray, "NSArray", "10.0")                                              \
+  X(kNSMutableArray, "NSMutableArray", "10.0")                                \
+  X(kNSMutableDictionary, "NSMutableDictionary", "10.0")                      \
+  X(kNSNumber, "NSNumber", "10.0")                                            \
+  X(kMTLCommandBufferDescriptor, "MTLCommandBufferDescriptor", "11.0")        \
+  X(kNSURL, "NSURL", "10.0")                                                  \
+  X(kMTLCompileOptions, "MTLCompileOptions", "10.11")                         \
+  X(kMTLComputePipelineDescriptor, "MTLComputePipelineDescriptor", "10.11")   \
+  X(kMTLBinaryArchiveDescriptor, "MTLBinaryArchiveDescriptor", "11.0")        \
+  X(kMTLHeapDescriptor, "MTLHeapDescriptor", "10.13")                         \
+  X(kMTLResidencySetDescriptor, "MTLResidencySetDescriptor", "15.0")          \
+  X(kMTLCaptureManager, "MTLCaptureManager", "10.13")                         \
+  X(kMTLCaptureDescriptor, "MTLCaptureDescriptor", "10.15")
 
 // Of MetalPerformanceShaders and MetalPerformanceShadersGraph, which are loaded when the first library call is prepared
 // (GetGraphRuntime).
@@ -173,6 +225,13 @@ inline constexpr int kMinimumMacos = 13;
   X(kEncoderExecutionStatus, "MTLCommandBufferErrorOptionEncoderExecutionStatus", uint64_t, 1, "11.0")       \
   X(kEncoderAffected, "MTLCommandEncoderErrorStateAffected", int64_t, 2, "11.0")                             \
   X(kEncoderFaulted, "MTLCommandEncoderErrorStateFaulted", int64_t, 4, "11.0")                               \
+  X(kHazardTrackingTracked, "MTLResourceHazardTrackingModeTracked", uint64_t, 2 << 8, "10.13")               \
+  X(kHeapStorageModeShared, "MTLStorageModeShared", uint64_t, 0, "10.11")                                    \
+  X(kHeapHazardTrackingTracked, "MTLHazardTrackingModeTracked", uint64_t, 2, "10.15")                        \
+  X(kHeapTypePlacement, "MTLHeapTypePlacement", int64_t, 1, "10.15")                                         \
+  X(kPipelineOptionNone, "MTLPipelineOptionNone", uint64_t, 0, "10.11")                                      \
+  X(kFailOnBinaryArchiveMiss, "MTLPipelineOptionFailOnBinaryArchiveMiss", uint64_t, 1 << 2, "11.0")          \
+  X(kCaptureToDocument, "MTLCaptureDestinationGPUTraceDocument", int64_t, 2, "10.15")                        \
   X(kStatusError, "MTLCommandBufferStatusError", uint64_t, 5, "10.11")                                       \
   X(kErrorTimeout, "MTLCommandBufferErrorTimeout", int64_t, 2, "10.11")                                      \
   X(kErrorAccessRevoked, "MTLCommandBufferErrorAccessRevoked", int64_t, 4, "10.11")                          \
@@ -197,12 +256,16 @@ inline constexpr int kMinimumMacos = 13;
 
 // C functions and data looked up by name: X(library, symbol, macOS). `objc_msg_lookup` is GNU's sender,
 // which tests have in place of Apple's `objc_msgSend`.
-#define PJRT_METAL_SYMBOLS(X)                         \
-  X("libobjc", "objc_getClass", "10.0")               \
-  X("libobjc", "sel_registerName", "10.0")            \
-  X("libobjc", "objc_msgSend", "10.0")                \
-  X("libSystem", "_NSConcreteStackBlock", "10.6")     \
-  X("Metal", "MTLCopyAllDevices", "10.11")            \
+#define PJRT_METAL_SYMBOLS(X)                                     \
+  X("libobjc", "objc_getClass", "10.0")                           \
+  X("libobjc", "sel_registerName", "10.0")                        \
+  X("libobjc", "objc_msgSend", "10.0")                            \
+  X("libSystem", "_NSConcreteStackBlock", "10.6")                 \
+  X("libSystem", "_dispatch_source_type_memorypressure", "10.9")  \
+  X("libSystem", "dispatch_source_create", "10.6")                \
+  X("libSystem", "dispatch_source_set_event_handler_f", "10.6")   \
+  X("libSystem", "dispatch_resume", "10.6")                       \
+  X("Metal", "MTLCopyAllDevices", "10.11") \
   X("Metal", "MTLCommandBufferEncoderInfoErrorKey", "11.0")
 // clang-format on
 
@@ -252,8 +315,12 @@ inline constexpr MessageFacts kMessageFacts[] = {
     PJRT_METAL_MESSAGES(X)
 #undef X
 };
-inline constexpr const char* kClassNames[] = {
-#define X(identifier, name, macos) name,
+struct ClassFacts {
+  const char* name;
+  const char* macos;
+};
+inline constexpr ClassFacts kClassFacts[] = {
+#define X(identifier, name, macos) {name, macos},
     PJRT_METAL_CLASSES(X)
 #undef X
 };

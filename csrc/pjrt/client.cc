@@ -20,6 +20,9 @@ PJRT_Client::PJRT_Client(const std::map<std::string, std::string>& options) : ru
   for (size_t i = 0; i < logical.size(); ++i) {
     auto device = std::make_unique<PJRT_Device>();
     device->description = topology->handles[i];
+    if (const std::string& details = logical[i]->device()->info().details; !details.empty()) {
+      device->description->attributes.Add("hardware", details);
+    }
     device->client = this;
     device->device = logical[i].get();
     for (const auto& space : logical[i]->memories()) {

@@ -78,6 +78,7 @@ AllocationRef Allocator::AllocateNew(size_t size, const std::string& tag, std::u
   const auto fits = [&] {
     return stats_.bytes_in_use + stats_.pool_bytes + static_cast<int64_t>(size) <= stats_.bytes_limit;
   };
+  std::string refusal;
   if (!fits()) DropCached();
   if (fits()) {
     try {
@@ -87,12 +88,12 @@ AllocationRef Allocator::AllocateNew(size_t size, const std::string& tag, std::u
       DropCached();
       try {
         return device_->Allocate(size);
-      } catch (const Error&) {
-        // Reported below, with who holds what.
+      } catch (const Error& second) {
+        refusal = std::string("\n") + second.what();
       }
     }
   }
-  const std::string report = Report(size, tag);
+  const std::string report = Report(size, tag) + refusal;
   lock.unlock();
   throw ResourceExhausted(report);
 }

@@ -56,6 +56,9 @@ LogicalDevice::LogicalDevice(Client* client, int id, Device* device, uint64_t me
       device_(device),
       allocator_(std::make_shared<Allocator>(device, memory_limit)),
       queue_(std::make_unique<Queue>()) {
+  device_->OnMemoryPressure([weak = std::weak_ptr(allocator_)] {
+    if (const auto allocator = weak.lock()) allocator->ReleaseCached();
+  });
   constexpr MemoryKind kKinds[] = {MemoryKind::kDevice, MemoryKind::kPinnedHost, MemoryKind::kUnpinnedHost};
   for (const MemoryKind kind : kKinds) {
     const int number = id * static_cast<int>(std::size(kKinds)) + static_cast<int>(kind);

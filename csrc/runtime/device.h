@@ -22,6 +22,7 @@ struct DeviceInfo {
   std::string platform_version;   // device implementation and its version, part of the compilation cache's key
   uint64_t memory_bytes = 0;      // memory this process may plan to use
   uint64_t max_buffer_bytes = 0;  // largest single allocation
+  std::string details;            // more of the hardware, for people
 };
 
 // Unified memory: `data` is addressable by the host for the allocation's whole life, on both devices.
@@ -60,6 +61,8 @@ struct KernelSource {
   std::string source;  // MSL that follows the Program's preamble; defines exactly that function
   std::vector<ParamKind> params;
   bool on_host = false;  // needs what Metal lacks (double): runs as a host step on either device
+  // The most threads in a threadgroup that a launch asks for; 0: all let the device choose.
+  uint32_t threadgroup_threads = 0;
 };
 
 // A compiled kernel, ready to dispatch.
@@ -128,6 +131,9 @@ class Device {
   // their allocations do. May be called by any thread.
   virtual LibraryCallRef PrepareLibraryCall(const LibraryOp&, [[maybe_unused]] bool whole) { return nullptr; }
   virtual std::unique_ptr<Encoder> NewEncoder() = 0;
+  // When the system says that memory is short, calls `release`, which gives back what nobody uses, on any thread, until
+  // the device goes. Only where the system says so.
+  virtual void OnMemoryPressure(std::function<void()> release) { (void)release; }
   // True if dispatching runs the work on the calling thread (so a submission should leave the caller's thread).
   virtual bool runs_on_caller() const = 0;
 };

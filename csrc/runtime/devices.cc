@@ -26,6 +26,9 @@ std::vector<std::unique_ptr<Device>> DiscoverDevices() {
       throw FailedPrecondition(
           "PJRT_METAL_DEVICE=gpu, but this machine has no GPU that Metal can use: unset it, or use software");
     }
+    if (const std::string capture = environment::Capture(); !capture.empty()) {
+      throw FailedPrecondition("PJRT_METAL_CAPTURE=" + capture + " records a GPU's work, and there is no GPU here");
+    }
     devices.push_back(software::Create());
   }
   return devices;

@@ -14,6 +14,11 @@ std::string Get(const char* name) {
   return value == nullptr ? "" : value;
 }
 
+bool IsSet(const char* name) {
+  const std::string value = Get(name);
+  return !value.empty() && value != "0";
+}
+
 std::optional<uint32_t> Number(const std::string& name, uint32_t largest) {
   const std::string text = Get(name.c_str());
   if (text.empty()) return std::nullopt;
@@ -28,16 +33,16 @@ std::optional<uint32_t> Number(const std::string& name, uint32_t largest) {
 
 }  // namespace
 
-bool Log() {
-  const std::string value = Get("PJRT_METAL_LOG");
-  return !value.empty() && value != "0";
-}
+bool Log() { return IsSet("PJRT_METAL_LOG"); }
 
 std::string DeviceChoice() { return Get("PJRT_METAL_DEVICE"); }
 std::string Cxx() { return Get("PJRT_METAL_CXX"); }
 std::string CacheDir() { return Get("PJRT_METAL_CACHE_DIR"); }
 std::string Home() { return Get("HOME"); }
 std::string XdgCacheHome() { return Get("XDG_CACHE_HOME"); }
+
+std::string Capture() { return Get("PJRT_METAL_CAPTURE"); }
+bool ShaderValidation() { return IsSet("MTL_SHADER_VALIDATION"); }
 
 std::string Strict() { return Get("PJRT_METAL_STRICT"); }
 

@@ -28,6 +28,10 @@ std::optional<uint32_t> StrictOrders();
 // anything else; nothing: auto.
 enum class Library { kAuto, kMpsgraph, kKernels };
 Library LibraryChoice();
+// PJRT_METAL_CAPTURE=path.gputrace: record the GPU's work there; empty: do not.
+std::string Capture();
+// Apple's MTL_SHADER_VALIDATION: Metal instruments kernels, so compiled ones must not be kept.
+bool ShaderValidation();
 // The user's home folder and the platform's cache folder variable, for the default cache location.
 std::string Home();
 std::string XdgCacheHome();

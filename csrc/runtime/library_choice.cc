@@ -8,11 +8,11 @@
 #include <map>
 #include <mutex>
 
+#include "csrc/runtime/cache_folder.h"
 #include "csrc/runtime/environment.h"
+#include "csrc/runtime/files.h"
+#include "csrc/runtime/hash.h"
 #include "csrc/runtime/log.h"
-#include "csrc/software/disk_cache.h"
-#include "csrc/software/files.h"
-#include "csrc/software/hash.h"
 
 namespace pjrt_metal {
 namespace {
@@ -39,7 +39,7 @@ class Memory {
  public:
   std::optional<Times> Find(const std::string& key) {
     if (const auto found = known_.find(key); found != known_.end()) return found->second;
-    const std::optional<std::string> file = Open() ? software::ReadFile(Path(key)) : std::nullopt;
+    const std::optional<std::string> file = Open() ? ReadFile(Path(key)) : std::nullopt;
     if (!file) return std::nullopt;
     Times times{};
     if (!file->starts_with(key) ||
@@ -55,8 +55,8 @@ class Memory {
   void Add(const std::string& key, const Times& times) {
     known_[key] = times;
     if (!Open()) return;
-    const std::string temporary = software::TemporaryPath(folder_);
-    int error = software::WriteFile(temporary, Entry(key, times));
+    const std::string temporary = TemporaryPath(folder_);
+    int error = WriteFile(temporary, Entry(key, times));
     if (error == 0 && std::rename(temporary.c_str(), Path(key).c_str()) != 0) error = errno;
     if (error == 0) return;
     std::remove(temporary.c_str());
@@ -67,9 +67,9 @@ class Memory {
   bool Open() {
     if (opened_) return !folder_.empty();
     opened_ = true;
-    folder_ = software::CacheFolder();
+    folder_ = CacheFolder();
     if (folder_.empty()) return false;
-    if (const std::string problem = software::PrepareFolder(folder_); !problem.empty()) {
+    if (const std::string problem = PrepareFolder(folder_); !problem.empty()) {
       LogPhase("library: no disk cache", 0, folder_ + ": " + problem);
       folder_.clear();
     }
@@ -80,11 +80,11 @@ class Memory {
     char line[80];
     std::snprintf(line, sizeof line, "%a %a\n", times.library, times.kernels);
     const std::string text = key + line;
-    return text + software::Hex(software::Hasher().Add(text).Finish()) + "\n";
+    return text + Hex(Hasher().Add(text).Finish()) + "\n";
   }
 
   std::string Path(const std::string& key) const {
-    return folder_ + "/library-" + software::Hex(software::Hasher().Add(key).Finish()) + ".txt";
+    return folder_ + "/library-" + Hex(Hasher().Add(key).Finish()) + ".txt";
   }
 
   std::map<std::string, Times> known_;

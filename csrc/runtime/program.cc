@@ -306,7 +306,7 @@ class Parser {
   void ReadLaunch(Step& step) {
     step.kernel = in_.Number<uint32_t>();
     if (step.kernel >= program_->kernels.size()) in_.Fail("a launch names a kernel that is not there");
-    const KernelSource& kernel = program_->kernels[step.kernel];
+    KernelSource& kernel = program_->kernels[step.kernel];
     step.slots = in_.Numbers<uint32_t>();
     if (step.slots.size() != buffers_[step.kernel]) {
       in_.Fail("a launch of " + kernel.name + " binds " + std::to_string(step.slots.size()) + " buffers, not " +
@@ -337,6 +337,7 @@ class Parser {
       if (__builtin_mul_overflow(group, uint64_t{n}, &group)) in_.Fail("a threadgroup is too large");
     }
     if ((zeros != 0 && zeros != 3) || group > 1024) in_.Fail("a threadgroup's size is not between 1 and 1024");
+    kernel.threadgroup_threads = std::max(kernel.threadgroup_threads, static_cast<uint32_t>(group));
   }
 
   Reader in_;

@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "csrc/runtime/error.h"
-#include "csrc/software/files.h"
+#include "csrc/runtime/files.h"
 #include "csrc/software/process.h"
 
 namespace pjrt_metal::software {

@@ -1,19 +1,16 @@
 #include "csrc/software/disk_cache.h"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <optional>
 #include <set>
 #include <vector>
 
-#include "csrc/runtime/environment.h"
+#include "csrc/runtime/cache_folder.h"
+#include "csrc/runtime/files.h"
 #include "csrc/runtime/log.h"
-#include "csrc/software/files.h"
 
 namespace pjrt_metal::software {
 namespace {
@@ -61,13 +58,6 @@ std::optional<std::set<Digest>> Unseal(std::string_view file) {
 }
 
 std::string EntryPath(const std::string& folder, const Digest& key) { return folder + '/' + Hex(key) + ".so"; }
-
-// Creates the folder and what it is in, for this user alone.
-void MakeFolders(const std::filesystem::path& folder) {
-  if (mkdir(folder.c_str(), 0700) == 0 || errno != ENOENT || !folder.has_relative_path()) return;
-  MakeFolders(folder.parent_path());
-  mkdir(folder.c_str(), 0700);
-}
 
 }  // namespace
 
@@ -122,32 +112,6 @@ void DiskCache::Add(const std::string& path, std::span<const Digest> keys) {
   unlink(link_name.c_str());
   unlink(temporary.c_str());
   if (error != 0) LogPhase("software: not cached", 0, folder_ + ": " + std::strerror(error));
-}
-
-std::string CacheFolder() {
-  if (std::string folder = environment::CacheDir(); !folder.empty()) return folder;
-  const std::string home = environment::Home();
-#ifdef __APPLE__
-  return home.empty() ? "" : home + "/Library/Caches/pjrt-metal";
-#else
-  if (const std::string caches = environment::XdgCacheHome(); !caches.empty()) return caches + "/pjrt-metal";
-  return home.empty() ? "" : home + "/.cache/pjrt-metal";
-#endif
-}
-
-std::string PrepareFolder(const std::string& folder) {
-  MakeFolders(folder);
-  struct stat info;
-  if (stat(folder.c_str(), &info) != 0) return std::strerror(errno);
-  if (!S_ISDIR(info.st_mode)) return "not a folder";
-  if (info.st_uid != geteuid()) return "owned by another user";
-  if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) return "others may write there (chmod go-w it)";
-  return "";
-}
-
-std::string TemporaryPath(const std::string& folder) {
-  static std::atomic<uint64_t> number = 0;
-  return folder + "/new." + std::to_string(getpid()) + "." + std::to_string(number++);
 }
 
 }  // namespace pjrt_metal::software

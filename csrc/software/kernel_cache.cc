@@ -12,10 +12,11 @@
 #include <system_error>
 #include <thread>
 
+#include "csrc/runtime/cache_folder.h"
 #include "csrc/runtime/environment.h"
+#include "csrc/runtime/files.h"
 #include "csrc/runtime/log.h"
 #include "csrc/software/compiler.h"
-#include "csrc/software/files.h"
 #include "csrc/software/stand_in_headers.h"
 
 namespace pjrt_metal::software {

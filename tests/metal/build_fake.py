@@ -25,11 +25,10 @@ COMPILERS = {
 }
 # What runs kernels: all of the software device that the strict machine needs.
 SOFTWARE = [
-    *(f"csrc/software/{name}.cc" for name in ("compiler", "disk_cache", "files", "hash", "host_cpu", "kernel_cache")),
+    *(f"csrc/software/{name}.cc" for name in ("compiler", "disk_cache", "host_cpu", "kernel_cache")),
     *(f"csrc/software/{name}.cc" for name in ("kernel_unit", "process", "stand_in_headers", "strict_fiber")),
     *(f"csrc/software/{name}.cc" for name in ("strict_machine", "strict_memory", "strict_run", "strict_unit")),
-    "csrc/runtime/environment.cc",
-    "csrc/runtime/log.cc",
+    *(f"csrc/runtime/{name}.cc" for name in ("cache_folder", "environment", "files", "hash", "log")),
 ]
 
 
@@ -90,7 +89,7 @@ def library() -> Path:
 # csrc/metal and what it uses of csrc/runtime.
 DEVICE = [
     *sorted((ROOT / "csrc/metal").glob("*.cc")),
-    *(ROOT / "csrc/runtime" / name for name in ("dtype.cc", "environment.cc", "library_op.cc", "log.cc", "queue.cc")),
+    *(ROOT / "csrc/runtime" / name for name in ("allocator.cc", "cache_folder.cc", "dtype.cc", "environment.cc", "files.cc", "hash.cc", "library_op.cc", "log.cc", "queue.cc")),
 ]
 
 

@@ -55,7 +55,11 @@ struct Metal {
     const Ref library = Library(text, Options(kLanguageVersion3_1), &error);
     if (!library) unexpected += ErrorText(error);
     const Ref function = Ref::Adopt(Send<kNewFunctionWithName>(library.get(), String(name).get()));
-    return Ref::Adopt(Send<kNewComputePipelineState>(device.get(), function.get(), &error));
+    const Ref descriptor = New(Class::kMTLComputePipelineDescriptor);
+    Send<kSetComputeFunction>(descriptor.get(), function.get());
+    Send<kSetPipelineLabel>(descriptor.get(), String(name).get());
+    return Ref::Adopt(
+        Send<kNewComputePipelineState>(device.get(), descriptor.get(), kPipelineOptionNone, nullptr, &error));
   }
   Ref Compute() const {
     return Ref::Retain(Send<kComputeCommandEncoder>(commands.get(), uint64_t{kDispatchTypeConcurrent}));

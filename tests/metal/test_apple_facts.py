@@ -100,7 +100,7 @@ def newer() -> list[str]:
 
 
 def test_newer_messages_are_sent_only_if_available() -> None:
-    assert newer() == ["kSetMathMode", "kSetMathFloatingPointFunctions", "kSetPreferPackedRows", "kInitArrayBuffer"]
+    assert {"kSetMathMode", "kNewResidencySet", "kAddResidencySet"} < set(newer())
     for source in (ROOT / "csrc/metal").glob("*.cc"):
         for how, identifier in re.findall(r"(\w+)<Message::(k\w+)>", source.read_text()):
             assert identifier not in newer() or how == "SendIfAvailable", f"{source}: {how}<{identifier}>"

@@ -13,7 +13,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "csrc/software/hash.h"
+#include "csrc/runtime/hash.h"
 #include "csrc/software/software_device.h"
 #include "tests/checks.h"
 

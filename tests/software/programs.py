@@ -23,8 +23,7 @@ def build(source: Path, folder: Path) -> Path:
     subprocess.run(["sh", embed, folder / "stand_in_headers.inc", *headers], check=True)
     sources = [
         *sorted((ROOT / "csrc/software").glob("*.cc")),
-        ROOT / "csrc/runtime/environment.cc",
-        ROOT / "csrc/runtime/log.cc",
+        *(ROOT / f"csrc/runtime/{name}.cc" for name in ("cache_folder", "environment", "files", "hash", "log")),
         source,
     ]
     flags = ["-std=c++20", "-O1", "-g", "-Wall", "-Wextra", "-Werror", f"-I{ROOT}", f"-I{folder}"]

@@ -9,7 +9,7 @@ static const uint64_t kMetal30 = 0x30000, kMetal31 = 0x30001;
 
 @implementation MTLDevice
 - (id)name {
-  return Autorelease(MakeString("Apple Fake"));
+  return Autorelease(MakeString(Fails("virtual") ? "Apple Paravirtual device" : "Apple Fake"));
 }
 - (BOOL)supportsFamily:(int64_t)wanted {
   return !Fails("family") && wanted <= 1000 + Family();

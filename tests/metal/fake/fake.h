@@ -4,6 +4,8 @@
 // PJRT_METAL_STRICT_ORDERS, in how many orders of threads each dispatch is run and compared (3).
 #pragma once
 
+#include <stdbool.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -24,6 +26,10 @@ const char* FakeLiveNames(void);
 //   lose       as continue, and the committed one fails
 //   reorder    completions come swapped in pairs
 //   commandBuffer, encoder   nil instead of one
+//   heap       heaps                 residency  residency sets
+//   archive    pipelines' archives   disk       archives, while they are written
+//   capture    recordings            destination  recordings into documents are not known
+//   virtual    the GPU is a virtual machine's
 void FakeFail(const char* what);
 void FakeMacos(int major);
 // How many kernels have been dispatched and run.
@@ -37,6 +43,18 @@ long FakeCommitted(void);
 long FakeBarriers(void);
 // How many executables MPSGraph has encoded.
 long FakeGraphCalls(void);
+
+// Memory on heaps; and what the process is said to use beside it.
+long FakeInHeaps(void);
+void FakeUseElsewhere(long bytes);
+// Allocations in the residency set, and how often it was committed.
+int FakeResident(void);
+int FakeResidencyCommits(void);
+// Pipelines that were not in an archive; and those made for a number of threads in a threadgroup.
+int FakePipelinesCompiled(void);
+int FakePipelinesLimited(void);
+// Tells the process that memory is short, if it listens.
+bool FakeMemoryPressure(void);
 
 #ifdef __cplusplus
 }

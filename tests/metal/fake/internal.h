@@ -31,6 +31,10 @@ typedef struct Block {
 } Block;
 
 extern void *_NSConcreteStackBlock[32];
+extern const char _dispatch_source_type_memorypressure;
+void *dispatch_source_create(const void *type, uintptr_t handle, uintptr_t mask, void *queue);
+void dispatch_source_set_event_handler_f(void *source, void (*handler)(void *));
+void dispatch_resume(void *source);
 
 // Guards what threads share.
 extern pthread_mutex_t fake_lock;
@@ -119,6 +123,12 @@ id MakeError(const char *domain, int64_t code, const char *text);
 }
 @end
 
+@interface NSURL : NSObject {
+ @public
+  NSString *path;
+}
+@end
+
 // --- Metal: resources (resources.m) ---
 
 @interface MTLBuffer : NSObject {
@@ -140,6 +150,7 @@ MTLBuffer *MakeBuffer(uint64_t length, uint64_t options);
 @interface MTLComputePipelineState : NSObject {
  @public
   const FakeKernel *kernel;
+  uint64_t limit;  // threads in a threadgroup that its descriptor allowed; 0: as many as there can be
 }
 - (uint64_t)maxTotalThreadsPerThreadgroup;
 @end
@@ -250,4 +261,5 @@ void GiveUpPlace(MTLCommandQueue *queue);
 
 @interface MTLDevice : NSObject
 - (id)newBufferWithLength:(uint64_t)length options:(uint64_t)options;
+- (id)newComputePipelineStateWithFunction:(MTLFunction *)function error:(id *)error;
 @end

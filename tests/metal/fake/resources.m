@@ -45,6 +45,7 @@ MTLBuffer *MakeBuffer(uint64_t length, uint64_t options) {
 
 @implementation MTLComputePipelineState
 - (uint64_t)maxTotalThreadsPerThreadgroup {
+  if (limit > 0) return limit;
   return Fails("threads") ? 512 : 1024;
 }
 - (uint64_t)threadExecutionWidth {

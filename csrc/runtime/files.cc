@@ -1,4 +1,4 @@
-#include "csrc/software/files.h"
+#include "csrc/runtime/files.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 
 #include "csrc/runtime/error.h"
 
-namespace pjrt_metal::software {
+namespace pjrt_metal {
 namespace {
 
 void RemoveFolder(const std::string& path) {
@@ -78,4 +78,4 @@ TemporaryFolder::~TemporaryFolder() {
   if (!kept_) RemoveFolder(path_);
 }
 
-}  // namespace pjrt_metal::software
+}  // namespace pjrt_metal

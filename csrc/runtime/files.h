@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace pjrt_metal::software {
+namespace pjrt_metal {
 
 std::optional<std::string> ReadFile(const std::string& path);
 // Creates or replaces the file; 0 or errno.
@@ -30,4 +30,4 @@ class TemporaryFolder {
   bool kept_ = false;
 };
 
-}  // namespace pjrt_metal::software
+}  // namespace pjrt_metal

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace pjrt_metal::software {
+namespace pjrt_metal {
 
 using Digest = std::array<uint8_t, 32>;
 
@@ -30,4 +30,4 @@ class Hasher {
 
 std::string Hex(const Digest& digest);
 
-}  // namespace pjrt_metal::software
+}  // namespace pjrt_metal

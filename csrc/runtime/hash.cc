@@ -1,10 +1,10 @@
-#include "csrc/software/hash.h"
+#include "csrc/runtime/hash.h"
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
 
-namespace pjrt_metal::software {
+namespace pjrt_metal {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "BLAKE2b's words are little-endian");
@@ -98,4 +98,4 @@ std::string Hex(const Digest& digest) {
   return text;
 }
 
-}  // namespace pjrt_metal::software
+}  // namespace pjrt_metal

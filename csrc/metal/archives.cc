@@ -1,0 +1,87 @@
+#include "csrc/metal/archives.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+
+#include "csrc/runtime/cache_folder.h"
+#include "csrc/runtime/error.h"
+#include "csrc/runtime/files.h"
+#include "csrc/runtime/log.h"
+
+namespace pjrt_metal::metal {
+namespace {
+
+std::string ArchivePath(const std::string& folder, const Digest& key) {
+  return folder + '/' + Hex(key) + ".mtlarchive";
+}
+std::string HashPath(const std::string& archive) { return archive + ".hash"; }
+
+std::string_view Bytes(const Digest& digest) { return {reinterpret_cast<const char*>(digest.data()), digest.size()}; }
+
+// 0 or errno.
+int Move(const std::string& from, const std::string& to) { return rename(from.c_str(), to.c_str()) == 0 ? 0 : errno; }
+
+}  // namespace
+
+bool Archives::Open() {
+  const std::lock_guard lock(mutex_);
+  if (folder_.empty() || opened_) return opened_;
+  if (const std::string problem = PrepareFolder(folder_); !problem.empty()) {
+    LogPhase("metal: no archives", 0, folder_ + ": " + problem);
+    folder_.clear();
+    return false;
+  }
+  opened_ = true;
+  return true;
+}
+
+Ref Archives::Find(const Digest& key) {
+  if (!Open()) return Ref();
+  const std::string path = ArchivePath(folder_, key);
+  const std::optional<std::string> archive = ReadFile(path);
+  if (!archive) return Ref();
+  const std::optional<std::string> hash = ReadFile(HashPath(path));
+  if (!hash || *hash != Bytes(Hasher().Add(*archive).Finish())) {
+    LogPhase("metal: bad archive", 0, path + " will be replaced");
+    return Ref();
+  }
+  const Pool pool;
+  const Ref descriptor = New(Class::kMTLBinaryArchiveDescriptor);
+  Send<Message::kSetUrl>(descriptor.get(), FileUrl(path));
+  Id error = nullptr;
+  Ref loaded = Ref::Adopt(Send<Message::kNewBinaryArchive>(device_.get(), descriptor.get(), &error));
+  if (!loaded) LogPhase("metal: bad archive", 0, path + " will be replaced: " + ErrorText(error));
+  return loaded;
+}
+
+void Archives::Add(const Digest& key, Id pipeline) {
+  if (!Open()) return;
+  const Pool pool;
+  const std::string path = ArchivePath(folder_, key);
+  const std::string temporary = TemporaryPath(folder_);
+  // Without a URL: an empty archive.
+  const Ref descriptor = New(Class::kMTLBinaryArchiveDescriptor);
+  Id error = nullptr;
+  const Ref archive = Ref::Adopt(Send<Message::kNewBinaryArchive>(device_.get(), descriptor.get(), &error));
+  std::string problem;
+  if (!archive || !Send<Message::kAddComputePipelineFunctions>(archive.get(), pipeline, &error) ||
+      !Send<Message::kSerializeToUrl>(archive.get(), FileUrl(temporary), &error)) {
+    problem = ErrorText(error);
+  } else if (const std::optional<std::string> bytes = ReadFile(temporary); !bytes) {
+    problem = "Metal wrote no file";
+  } else {
+    int failed = Move(temporary, path);
+    if (failed == 0) failed = WriteFile(temporary, Bytes(Hasher().Add(*bytes).Finish()));
+    if (failed == 0) failed = Move(temporary, HashPath(path));
+    if (failed != 0) problem = std::strerror(failed);
+  }
+  if (problem.empty()) return;
+  unlink(temporary.c_str());
+  LogPhase("metal: not archived", 0, path + ": " + problem);
+}
+
+}  // namespace pjrt_metal::metal

@@ -1,0 +1,54 @@
+// A Metal device's memory: what an allocation is made of.
+#pragma once
+
+#include <memory>
+
+#include "csrc/metal/residency.h"
+#include "csrc/runtime/device.h"
+
+namespace pjrt_metal::metal {
+
+// A buffer, alone or at the start of a heap of its own.
+class MetalAllocation : public Allocation {
+ public:
+  // Memory that somebody else owns.
+  MetalAllocation(Ref buffer, std::byte* data, size_t size) : Allocation(data, size), buffer_(std::move(buffer)) {}
+  // Memory of `residency`'s device; `heap` is empty for a buffer that is alone.
+  MetalAllocation(Ref heap, Ref buffer, size_t size, std::shared_ptr<Residency> residency);
+  ~MetalAllocation() override;
+
+  Id buffer() const { return buffer_.get(); }
+  // A buffer that begins at `offset`, for what takes no offset into one (MPSGraphTensorData). It shares this
+  // allocation's memory, and Metal orders accesses through it with those through buffer(): hazards are tracked for the
+  // whole heap. Empty if there is no heap (small or wrapped memory) or the heap cannot place such a buffer there.
+  Ref View(size_t offset, size_t bytes) const;
+
+ private:
+  Id resident() const { return heap_ ? heap_.get() : buffer_.get(); }
+
+  Ref heap_, buffer_;
+  std::shared_ptr<Residency> residency_;
+};
+
+// What one device allocates. Thread-safe.
+class Memory {
+ public:
+  // `kind` names the device in errors; `working_set`: the bytes it can use without paging; `largest`: of one buffer.
+  Memory(Id device, Id queue, std::string kind, uint64_t working_set, uint64_t largest);
+
+  // Uninitialized; throws ResourceExhausted, also for what Metal would grant beyond the working set.
+  AllocationRef Allocate(size_t bytes);
+  // nullptr if the memory is not whole pages, or Metal refuses.
+  AllocationRef Wrap(void* data, size_t bytes);
+  Residency& residency() { return *residency_; }
+
+ private:
+  Ref NewHeap(size_t length) const;
+
+  Ref device_;
+  std::string kind_;
+  uint64_t working_set_, largest_;
+  std::shared_ptr<Residency> residency_;
+};
+
+}  // namespace pjrt_metal::metal

@@ -1,0 +1,361 @@
+// What a Metal device keeps and gives back, against the fake Metal: archives on disk, heaps, residency, memory
+// pressure, captures. Run by test_device_resources.py, one check a process, with a folder of the check's own.
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "csrc/metal/encoder.h"
+#include "csrc/metal/metal_device.h"
+#include "csrc/runtime/allocator.h"
+#include "csrc/runtime/files.h"
+#include "csrc/runtime/hash.h"
+#include "tests/checks.h"
+#include "tests/metal/fake/fake.h"
+
+namespace pjrt_metal::metal {
+namespace {
+
+constexpr size_t kMiB = 1 << 20;
+constexpr int64_t kWorkingSet = int64_t{8} << 30;  // the fake's
+
+std::string folder;  // PJRT_METAL_CACHE_DIR is in it
+
+std::string Cache() { return folder + "/cache"; }
+
+std::unique_ptr<Device> Only() {
+  auto devices = Discover();
+  EXPECT(devices.size() == 1);
+  return std::move(devices[0]);
+}
+
+KernelSource Kernel(const std::string& name, uint32_t threads = 0) {
+  return {name, "kernel void " + name + "() {}", {}, false, threads};
+}
+
+// Compiles it as a new process would; returns how many pipelines were not in an archive.
+int Compiled(const KernelSource& kernel) {
+  const int before = FakePipelinesCompiled();
+  Only()->Compile("// preamble", std::span(&kernel, 1));
+  return FakePipelinesCompiled() - before;
+}
+
+// Archives with their hashes, and what was left under other names. (The fake keeps kernels there too.)
+std::vector<std::string> Files() {
+  std::vector<std::string> files;
+  if (!std::filesystem::exists(Cache())) return files;
+  for (const auto& entry : std::filesystem::directory_iterator(Cache())) {
+    const std::string path = entry.path();
+    if (!path.ends_with(".so")) files.push_back(path);
+  }
+  return files;
+}
+
+// The only archive there is.
+std::string Archive() {
+  std::string found;
+  for (const std::string& file : Files()) {
+    if (!file.ends_with(".mtlarchive")) continue;
+    EXPECT(found.empty());
+    found = file;
+  }
+  EXPECT(!found.empty());
+  return found;
+}
+
+void Write(const std::string& path, std::string_view text) { EXPECT(WriteFile(path, text) == 0); }
+
+// Writes it as an archive whose hash is right.
+void WriteSound(const std::string& path, const std::string& text) {
+  const Digest hash = Hasher().Add(text).Finish();
+  Write(path, text);
+  Write(path + ".hash", {reinterpret_cast<const char*>(hash.data()), hash.size()});
+}
+
+template <typename Function>
+Error Thrown(Function function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    return error;
+  }
+  throw std::logic_error("nothing was thrown");
+}
+
+bool Has(const Error& error, Code code, std::initializer_list<const char*> texts) {
+  for (const char* text : texts) {
+    if (std::strstr(error.what(), text) != nullptr) continue;
+    std::fprintf(stderr, "no '%s' in: %s\n", text, error.what());
+    return false;
+  }
+  return error.code() == code;
+}
+
+// --- Archives ---
+
+void ArchivesAreUsed() {
+  EXPECT(Compiled(Kernel("k_one")) == 1);
+  EXPECT(Compiled(Kernel("k_one")) == 0);
+  EXPECT(Compiled(Kernel("k_one", 256)) == 1);
+  EXPECT(Compiled(Kernel("k_two")) == 1);
+  EXPECT(Files().size() == 6);  // and nothing temporary
+  struct stat info;
+  EXPECT(stat(Cache().c_str(), &info) == 0 && (info.st_mode & 0777) == 0700);
+  // Another system's compiler may make other code.
+  FakeMacos(14);
+  EXPECT(Compiled(Kernel("k_one")) == 1);
+}
+
+void ThreadsAreLimited() {
+  const auto device = Only();
+  const auto most = [&](uint32_t threads) {
+    const KernelSource kernel = Kernel("k_one", threads);
+    return static_cast<const MetalPipeline&>(*device->Compile("", std::span(&kernel, 1))[0]).max_threads;
+  };
+  EXPECT(most(256) == 256 && most(0) == 1024 && most(512) == 512);
+}
+
+void BadArchivesAreReplaced() {
+  EXPECT(Compiled(Kernel("k_one")) == 1);
+  const std::string archive = Archive();
+  const std::string sound = *ReadFile(archive);
+  const auto replaced = [&] {
+    return Compiled(Kernel("k_one")) == 1 && *ReadFile(archive) == sound && Compiled(Kernel("k_one")) == 0;
+  };
+  Write(archive, sound.substr(0, sound.size() - 1));
+  EXPECT(replaced());
+  Write(archive, "");
+  EXPECT(replaced());
+  EXPECT(unlink((archive + ".hash").c_str()) == 0);
+  EXPECT(replaced());
+  WriteSound(archive, "no archive of Metal's");
+  EXPECT(replaced());
+  WriteSound(archive, "fake archive\nk_other\n");
+  EXPECT(replaced());
+  EXPECT(Files().size() == 2);
+}
+
+void ArchivesNeverFailACompile() {
+  FakeFail("disk");
+  EXPECT(Compiled(Kernel("k_one")) == 1);
+  FakeFail("archive");
+  EXPECT(Compiled(Kernel("k_one")) == 1);
+  EXPECT(Files().empty());
+  FakeFail("");
+  EXPECT(chmod(Cache().c_str(), 0777) == 0);  // others may write there: not to be trusted
+  EXPECT(Compiled(Kernel("k_one")) == 1);
+  EXPECT(Files().empty());
+  Write(folder + "/file", "");
+  setenv("PJRT_METAL_CACHE_DIR", (folder + "/file/cache").c_str(), 1);
+  EXPECT(Compiled(Kernel("k_one")) == 1);
+}
+
+void NoArchivesWhereTheyCannotBe() {
+  setenv("MTL_SHADER_VALIDATION", "1", 1);
+  EXPECT(Compiled(Kernel("k_one")) == 1);
+  setenv("MTL_SHADER_VALIDATION", "0", 1);
+  FakeFail("virtual");
+  EXPECT(Compiled(Kernel("k_one")) == 1);
+  EXPECT(Files().empty());
+}
+
+// --- Memory ---
+
+void LargeMemoryIsOnHeaps() {
+  const auto device = Only();
+  AllocationRef large = device->Allocate(kMiB + 1);
+  EXPECT(large->size() == kMiB + 1 && FakeInHeaps() >= static_cast<long>(kMiB + 1));
+  EXPECT(reinterpret_cast<uintptr_t>(large->data()) % 16384 == 0);
+  std::memset(large->data(), 1, large->size());
+  large.reset();
+  device->NewEncoder();  // the residency set lets go of it
+  EXPECT(FakeInHeaps() == 0);
+  const AllocationRef small = device->Allocate(16383);
+  EXPECT(FakeInHeaps() == 0);
+}
+
+void Views() {
+  const auto device = Only();
+  const AllocationRef memory = device->Allocate(65536);
+  const auto& allocation = static_cast<const MetalAllocation&>(*memory);
+  const Ref view = allocation.View(512, 1000);
+  EXPECT(view && Send<Message::kContents>(view.get()) == memory->data() + 512);
+  EXPECT(allocation.View(0, 65536) && allocation.View(65280, 256));
+  EXPECT(!allocation.View(4, 8));        // not aligned
+  EXPECT(!allocation.View(65536, 1));    // outside
+  EXPECT(!allocation.View(65280, 257));  // outside
+  EXPECT(!allocation.View(0, 0));
+  const AllocationRef small = device->Allocate(512);
+  EXPECT(!static_cast<const MetalAllocation&>(*small).View(0, 256));
+}
+
+void WithoutHeaps() {
+  const auto device = Only();
+  FakeFail("heap");
+  const AllocationRef memory = device->Allocate(kMiB);
+  EXPECT(FakeInHeaps() == 0);
+  std::memset(memory->data(), 1, memory->size());
+}
+
+void WorkingSetIsKept() {
+  const auto device = Only();
+  FakeUseElsewhere(kWorkingSet - static_cast<int64_t>(2 * kMiB));
+  const AllocationRef fits = device->Allocate(kMiB);
+  EXPECT(Has(Thrown([&] { device->Allocate(kMiB + 1); }), Code::kResourceExhausted,
+             {"1048577 bytes", "8588886016 of the GPU's working set of 8589934592"}));
+  FakeUseElsewhere(2 * kWorkingSet);
+  EXPECT(Has(Thrown([&] { device->Allocate(1); }), Code::kResourceExhausted, {"1 bytes"}));
+}
+
+void CachedMemoryIsGivenUpBeforeAnError() {
+  const auto device = Only();
+  const auto allocator = std::make_shared<Allocator>(device.get(), kWorkingSet);
+  allocator->Allocate(kMiB, "arena of jit_f").reset();
+  EXPECT(allocator->stats().pool_bytes == static_cast<int64_t>(kMiB));
+  FakeUseElsewhere(kWorkingSet - static_cast<int64_t>(5 * kMiB / 2));
+  // Only without the cached memory does it fit.
+  const AllocationRef output = allocator->Allocate(2 * kMiB, "output of jit_f");
+  EXPECT(allocator->stats().pool_bytes == 0);
+  const Error error = Thrown([&] { allocator->Allocate(kMiB, "argument"); });
+  EXPECT(Has(error, Code::kResourceExhausted,
+             {"out of memory: 1.0 MiB for argument with 2.0 MiB in use", "2.0 MiB in 1 arrays: output of jit_f",
+              "Apple Fake: no memory for a buffer of 1048576 bytes"}));
+  FakeUseElsewhere(0);
+  FakeFail("allocate");
+  EXPECT(Has(Thrown([&] { allocator->Allocate(100, "argument"); }), Code::kResourceExhausted,
+             {"out of memory: 0.0 MiB for argument", "output of jit_f"}));
+  FakeFail("");
+  allocator->Allocate(kMiB, "argument");
+  allocator->ReleaseCached();
+}
+
+void MemoryPressure() {
+  EXPECT(!FakeMemoryPressure());
+  auto device = Only();
+  const auto allocator = std::make_shared<Allocator>(device.get(), kWorkingSet);
+  int calls = 0;
+  device->OnMemoryPressure([&] {
+    ++calls;
+    allocator->ReleaseCached();
+  });
+  AllocationRef held = allocator->Allocate(kMiB, "held");
+  allocator->Allocate(2 * kMiB, "arena").reset();
+  EXPECT(FakeInHeaps() == 3 * kMiB);
+  EXPECT(FakeMemoryPressure() && calls == 1);
+  EXPECT(FakeInHeaps() == kMiB && allocator->stats().pool_bytes == 0);
+  held.reset();
+  allocator->ReleaseCached();
+  device.reset();
+  EXPECT(FakeMemoryPressure() && calls == 1);
+}
+
+// --- Residency ---
+
+void MemoryIsResident() {
+  auto device = Only();
+  AllocationRef large = device->Allocate(kMiB), small = device->Allocate(100);
+  EXPECT(FakeResident() == 0);
+  device->NewEncoder();
+  EXPECT(FakeResident() == 2 && FakeResidencyCommits() == 1);
+  device->NewEncoder();
+  EXPECT(FakeResidencyCommits() == 1);
+  large.reset();
+  EXPECT(FakeInHeaps() == kMiB);
+  // What goes is freed before more is asked for.
+  large = device->Allocate(100);
+  EXPECT(FakeInHeaps() == 0 && FakeResident() == 1 && FakeResidencyCommits() == 2);
+  // Memory may outlive the device.
+  device.reset();
+  EXPECT(FakeResident() == 0);
+}
+
+void WithoutResidencySets() {
+  for (const int macos : {15, 14}) {
+    FakeMacos(macos);
+    FakeFail(macos == 15 ? "residency" : "");
+    const auto device = Only();
+    AllocationRef memory = device->Allocate(kMiB);
+    device->NewEncoder();
+    EXPECT(FakeResidencyCommits() == 0);
+    memory.reset();
+    EXPECT(FakeInHeaps() == 0);
+  }
+}
+
+// --- Captures ---
+
+void CapturesUntilTheDeviceGoes() {
+  const std::string path = folder + "/work.gputrace";
+  setenv("PJRT_METAL_CAPTURE", path.c_str(), 1);
+  auto device = Only();
+  auto again = Only();  // another client: the recording goes on
+  device->NewEncoder()->Sync();
+  EXPECT(access(path.c_str(), F_OK) != 0);
+  device.reset();
+  EXPECT(access(path.c_str(), F_OK) == 0);
+  again.reset();
+  EXPECT(Has(Thrown(Only), Code::kInvalidArgument, {"exists; Metal replaces no document"}));
+}
+
+void CapturesUntilTheEnd() {
+  const std::string path = folder + "/work.gputrace";
+  setenv("PJRT_METAL_CAPTURE", path.c_str(), 1);
+  const pid_t child = fork();
+  if (child == 0) {
+    Only().release()->NewEncoder()->Sync();
+    exit(FakeViolations()[0] == 0 ? 0 : 1);
+  }
+  int status = 1;
+  EXPECT(waitpid(child, &status, 0) == child && status == 0);
+  EXPECT(access(path.c_str(), F_OK) == 0);
+}
+
+void RefusedCaptures() {
+  setenv("PJRT_METAL_CAPTURE", (folder + "/work").c_str(), 1);
+  EXPECT(Has(Thrown(Only), Code::kInvalidArgument, {"/work: the name must end in .gputrace"}));
+  setenv("PJRT_METAL_CAPTURE", (folder + "/work.gputrace").c_str(), 1);
+  for (const char* failure : {"capture", "destination"}) {
+    FakeFail(failure);
+    EXPECT(Has(Thrown(Only), Code::kFailedPrecondition, {"Metal cannot record: ", "METAL_CAPTURE_ENABLED=1"}));
+  }
+}
+
+constexpr Check kChecks[] = {
+    {"archives_are_used", ArchivesAreUsed},
+    {"threads_are_limited", ThreadsAreLimited},
+    {"bad_archives_are_replaced", BadArchivesAreReplaced},
+    {"archives_never_fail_a_compile", ArchivesNeverFailACompile},
+    {"no_archives_where_they_cannot_be", NoArchivesWhereTheyCannotBe},
+    {"large_memory_is_on_heaps", LargeMemoryIsOnHeaps},
+    {"views", Views},
+    {"without_heaps", WithoutHeaps},
+    {"working_set_is_kept", WorkingSetIsKept},
+    {"cached_memory_is_given_up_before_an_error", CachedMemoryIsGivenUpBeforeAnError},
+    {"memory_pressure", MemoryPressure},
+    {"memory_is_resident", MemoryIsResident},
+    {"without_residency_sets", WithoutResidencySets},
+    {"captures_until_the_device_goes", CapturesUntilTheDeviceGoes},
+    {"captures_until_the_end", CapturesUntilTheEnd},
+    {"refused_captures", RefusedCaptures},
+};
+
+int Main(const std::string& name) {
+  setenv("PJRT_METAL_CACHE_DIR", Cache().c_str(), 1);
+  const int status = RunCheck(name, {kChecks});
+  // Handlers and the fake's GPU thread release their objects a little after `done`.
+  for (int i = 0; i < 1000 && FakeLive() != 0; ++i) usleep(1000);
+  if (FakeLive() != 0) std::fprintf(stderr, "leak: %s\n", FakeLiveNames());
+  std::fputs(FakeViolations(), stderr);
+  return status == 0 && FakeLive() == 0 && FakeViolations()[0] == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace pjrt_metal::metal
+
+int main(int count, char** arguments) {
+  if (count != 3) return 2;
+  pjrt_metal::metal::folder = arguments[2];
+  return pjrt_metal::metal::Main(arguments[1]);
+}

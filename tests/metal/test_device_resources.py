@@ -1,0 +1,24 @@
+"""What the Metal device keeps and gives back, against the fake Metal: archives, heaps, residency, captures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.metal import build_fake
+from tests.metal.build_fake import ROOT, run
+from tests.software.programs import checks
+
+SOURCE = ROOT / "tests/metal/device_resources_test.cc"
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_fake.program(SOURCE, tmp_path_factory.mktemp("metal"))
+
+
+@pytest.mark.parametrize("check", checks(SOURCE))
+def test_check(program: Path, check: str, tmp_path: Path) -> None:
+    result = run([str(program), check, str(tmp_path)])
+    assert result.returncode == 0, result.stderr

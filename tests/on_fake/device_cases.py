@@ -1,0 +1,49 @@
+"""What only a whole process shows of csrc/metal's device. Run by test_device.py in a process that has the fake."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pjrt_metal import doctor
+
+fake = ctypes.CDLL(None)
+fake.FakeInHeaps.restype = ctypes.c_long
+fake.FakeMemoryPressure.restype = ctypes.c_bool
+MIB = 1 << 20
+
+
+def test_memory_pressure_empties_the_cache() -> None:
+    device = jax.devices("metal")[0]
+    kept = jax.device_put(np.ones(MIB // 4, np.float32), device)
+    dropped = jax.block_until_ready(kept + 1)
+    del dropped
+    # The execution gives up its references a little after the array is ready.
+    deadline = time.monotonic() + 5
+    while (statistics := device.memory_stats())["pool_bytes"] < MIB and time.monotonic() < deadline:
+        time.sleep(0.01)
+    held = fake.FakeInHeaps()
+    assert statistics["pool_bytes"] >= MIB and held >= MIB, (statistics, held)
+    assert fake.FakeMemoryPressure()
+    assert device.memory_stats()["pool_bytes"] == 0
+    assert device.memory_stats()["bytes_in_use"] == statistics["bytes_in_use"]
+    assert held - fake.FakeInHeaps() >= MIB
+    assert float(kept.sum()) == MIB // 4
+
+
+def test_kernels_are_made_for_their_threadgroups() -> None:
+    before = fake.FakePipelinesLimited()
+    jax.block_until_ready(jnp.sum(jnp.ones((8, 4096)), axis=1))
+    assert fake.FakePipelinesLimited() > before
+
+
+def test_what_the_doctor_says() -> None:
+    found = doctor.device()
+    assert found["device"].startswith("Apple Fake")
+    assert found["hardware"] == (
+        "GPU family apple8, unified memory, working set 8.0 GiB, largest buffer 4.0 GiB, threadgroup memory 32 KiB"
+    )
