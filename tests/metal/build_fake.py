@@ -89,7 +89,20 @@ def library() -> Path:
 # csrc/metal and what it uses of csrc/runtime.
 DEVICE = [
     *sorted((ROOT / "csrc/metal").glob("*.cc")),
-    *(ROOT / "csrc/runtime" / name for name in ("allocator.cc", "cache_folder.cc", "dtype.cc", "environment.cc", "files.cc", "hash.cc", "library_op.cc", "log.cc", "queue.cc")),
+    *(
+        ROOT / "csrc/runtime" / name
+        for name in (
+            "allocator.cc",
+            "cache_folder.cc",
+            "dtype.cc",
+            "environment.cc",
+            "files.cc",
+            "hash.cc",
+            "library_op.cc",
+            "log.cc",
+            "queue.cc",
+        )
+    ),
 ]
 
 
