@@ -200,7 +200,8 @@ def _emit_python_callback(
 
     number = next(_numbers)
     _callbacks[number] = checked
-    # jaxlib keeps it as long as the executable, and JAX keeps such programs out of its compilation cache.
+    # jaxlib keeps it as long as the executable. JAX 0.10 keeps such programs out of its compilation cache; later ones
+    # keep them under a key that no other process has, as the number is part of it.
     ctx.module_context.add_host_callback(checked)
     tokens = [core.abstract_token] if token else []
     inner = dataclasses.replace(ctx, avals_in=[*tokens, *operand_avals], avals_out=[*tokens, *result_avals])

@@ -326,9 +326,9 @@ with jax.default_device(jax.devices("metal")[0]):
 """
 
 
-def test_jaxs_compilation_cache_keeps_no_callbacks(tmp_path: Any) -> None:
+def test_jaxs_compilation_cache_gives_nobody_anothers_callback(tmp_path: Any) -> None:
     for number in ("1", "2"):
         command = [sys.executable, "-c", _CACHED, str(tmp_path), number]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         assert done.stdout == f"{1 + int(number)}.0\n", done.stderr
-    assert not [entry for entry in tmp_path.iterdir() if "lambda" in entry.name]
+    assert any(tmp_path.iterdir())  # the cache is on

@@ -14,8 +14,8 @@ SOURCE = ROOT / "tests/metal/device_resources_test.cc"
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_fake.program(SOURCE, tmp_path_factory.mktemp("metal"))
+def program() -> Path:
+    return build_fake.program(SOURCE)
 
 
 @pytest.mark.parametrize("check", checks(SOURCE))

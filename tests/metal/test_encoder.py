@@ -51,7 +51,7 @@ FAULTS = [
         "copies_are_ordered",
         "no barrier is between",
     ),
-    ("metal_device.cc", "kind == ParamKind::kOutput}", "false}", "copies_are_ordered", "no barrier is between"),
+    ("pipelines.cc", "kind == ParamKind::kOutput}", "false}", "copies_are_ordered", "no barrier is between"),
     ("command_buffer.cc", "hazards_.Add(accesses);", "", "copies_are_ordered", "no barrier is between"),
     (
         "command_queue.cc",

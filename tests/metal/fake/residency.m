@@ -1,7 +1,7 @@
 // Residency sets, as macOS 15 has them.
 #include "tests/metal/fake/internal.h"
 
-enum { kMost = 256 };
+enum { kMost = 1 << 14 };
 
 @interface MTLResidencySetDescriptor : NSObject
 @end
