@@ -55,7 +55,8 @@ LogicalDevice::LogicalDevice(Client* client, int id, Device* device, uint64_t me
       id_(id),
       device_(device),
       allocator_(std::make_shared<Allocator>(device, memory_limit)),
-      queue_(std::make_unique<Queue>()) {
+      queue_(std::make_unique<Queue>()),
+      in_flight_(*queue_) {
   device_->OnMemoryPressure([weak = std::weak_ptr(allocator_)] {
     if (const auto allocator = weak.lock()) allocator->ReleaseCached();
   });
@@ -64,6 +65,25 @@ LogicalDevice::LogicalDevice(Client* client, int id, Device* device, uint64_t me
     const int number = id * static_cast<int>(std::size(kKinds)) + static_cast<int>(kind);
     memories_.push_back(std::make_unique<MemorySpace>(this, number, kind));
   }
+}
+
+AllocationRef LogicalDevice::Allocate(size_t bytes, const std::string& tag) {
+  while (true) {
+    try {
+      return allocator_->Allocate(bytes, tag);
+    } catch (const Error& error) {
+      if (error.code() != Code::kResourceExhausted || !in_flight_.AwaitOldest()) throw;
+    }
+  }
+}
+
+AllocationRef LogicalDevice::AllocateArena(size_t bytes, const std::string& tag) {
+  AllocationRef arena = arena_.lock();
+  if (arena && arena->size() >= bytes) return arena;
+  arena.reset();
+  arena = Allocate(bytes, tag);
+  arena_ = arena;
+  return arena;
 }
 
 std::unique_ptr<Buffer> LogicalDevice::FromHost(MemorySpace* memory, const void* data, DType dtype,
@@ -91,7 +111,7 @@ std::unique_ptr<Buffer> LogicalDevice::FromHost(MemorySpace* memory, const void*
   if (storage->allocation != nullptr) {
     storage->on_release = std::move(on_done);
   } else {
-    storage->allocation = allocator_->Allocate(bytes, "arrays from the host");
+    storage->allocation = Allocate(bytes, "arrays from the host");
     if (bytes > 0) {
       CopyStrided(static_cast<const std::byte*>(data), source, storage->allocation->data(), strides, dims, element);
     }
@@ -103,7 +123,7 @@ std::unique_ptr<Buffer> LogicalDevice::FromHost(MemorySpace* memory, const void*
 std::unique_ptr<Buffer> LogicalDevice::Uninitialized(MemorySpace* memory, DType dtype, std::vector<int64_t> dims,
                                                      std::span<const int64_t> minor_to_major, EventRef defined) {
   auto storage = std::make_shared<Storage>();
-  storage->allocation = allocator_->Allocate(DenseBytes(dtype, dims), "arrays from the host");
+  storage->allocation = Allocate(DenseBytes(dtype, dims), "arrays from the host");
   storage->defined = std::move(defined);
   if (minor_to_major.empty()) return std::make_unique<Buffer>(memory, dtype, std::move(dims), std::move(storage));
   return std::make_unique<Buffer>(memory, dtype, std::move(dims),

@@ -10,6 +10,7 @@
 #include "csrc/runtime/allocator.h"
 #include "csrc/runtime/buffer.h"
 #include "csrc/runtime/device.h"
+#include "csrc/runtime/in_flight.h"
 #include "csrc/runtime/queue.h"
 
 namespace pjrt_metal {
@@ -42,8 +43,15 @@ class LogicalDevice {
   Device* device() const { return device_; }
   Allocator& allocator() const { return *allocator_; }
   Queue& queue() const { return *queue_; }
+  InFlight& in_flight() { return in_flight_; }
   std::span<const std::unique_ptr<MemorySpace>> memories() const { return memories_; }
   MemorySpace* default_memory() const { return memories_[0].get(); }
+
+  // The allocator's, waiting for executions in flight if there is no memory before they end.
+  AllocationRef Allocate(size_t bytes, const std::string& tag);
+  // Memory for the temporaries of a task of the queue's that only gives work to the device. The device works in order,
+  // so programs in flight share it.
+  AllocationRef AllocateArena(size_t bytes, const std::string& tag);
 
   // New memory of this device holding a copy of (or, where alignment permits and the caller allows it, a view
   // on) a host array; `on_done` is called when the runtime no longer reads `data`.
@@ -60,6 +68,8 @@ class LogicalDevice {
   Device* device_;
   std::shared_ptr<Allocator> allocator_;
   std::unique_ptr<Queue> queue_;
+  InFlight in_flight_;
+  std::weak_ptr<Allocation> arena_;  // of a program in flight
   std::vector<std::unique_ptr<MemorySpace>> memories_;
 };
 

@@ -1,6 +1,7 @@
 // A one-shot completion with an optional error. Every asynchronous result of the runtime is one.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -13,6 +14,7 @@
 namespace pjrt_metal {
 
 class Event;
+class Queue;
 using EventRef = std::shared_ptr<Event>;
 
 class Event {
@@ -31,12 +33,18 @@ class Event {
   // Completes the event. A second call is ignored. Callbacks run outside the lock.
   void Set(std::optional<Error> error = std::nullopt);
 
+  // Says that what will set it has been given to the device of `queue`, which works in order: what is enqueued there
+  // from now on comes after it without waiting.
+  void EnqueuedOn(const Queue* queue) { enqueued_on_ = queue; }
+  bool IsEnqueuedOn(const Queue* queue) const { return enqueued_on_ == queue; }
+
  private:
   mutable std::mutex mutex_;
   mutable std::condition_variable condition_;
   bool ready_ = false;
   std::optional<Error> error_;
   std::vector<Callback> callbacks_;
+  std::atomic<const Queue*> enqueued_on_ = nullptr;
 };
 
 }  // namespace pjrt_metal

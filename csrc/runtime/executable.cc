@@ -27,6 +27,13 @@ std::string Describe(DType dtype, std::span<const int64_t> dims) {
   return text + "]";
 }
 
+bool WaitsOnHost(const Sequence& sequence) {
+  return std::ranges::any_of(sequence, [](const Step& step) {
+    return step.kind == StepKind::kHostCall || step.kind == StepKind::kCase ||
+           (step.kind == StepKind::kWhile && step.trip_count < 0) || std::ranges::any_of(step.bodies, WaitsOnHost);
+  });
+}
+
 bool IsSmall(const Program& program, bool runs_on_caller) {
   uint64_t bytes = 0;
   for (const Step& step : program.body) {
@@ -48,7 +55,11 @@ class Execution {
   void Run(const std::shared_ptr<Execution>& self) {
     const auto start = LogEnabled() ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
     for (const EventRef& event : waits) {
-      if (auto error = event->Await()) return Complete(std::move(error));
+      if (!MustAwait(*event)) {
+        in_order_.push_back(event);
+      } else if (auto error = event->Await()) {
+        return Complete(std::move(error));
+      }
     }
     try {
       for (const Relayout& r : relayouts) {
@@ -57,7 +68,10 @@ class Execution {
                     DenseStrides(r.dims, r.to, element), r.dims, element);
       }
       if (loaded_.uses_arena_) {
-        arena = loaded_.device_->allocator().Allocate(program_->arena_bytes, "temporaries of " + program_->name);
+        const std::string tag = "temporaries of " + program_->name;
+        // Programs that it calls on the host have their own.
+        arena = loaded_.waits_on_host_ ? loaded_.device_->Allocate(program_->arena_bytes, tag)
+                                       : loaded_.device_->AllocateArena(program_->arena_bytes, tag);
       }
       Resolve();
       const std::unique_ptr<Encoder> encoder = loaded_.device_->device()->NewEncoder();
@@ -71,6 +85,7 @@ class Execution {
         }
         self->Complete(std::move(error));
       });
+      done->EnqueuedOn(&loaded_.device_->queue());
     } catch (const Error& error) {
       Complete(error);
     } catch (const std::bad_alloc&) {
@@ -78,6 +93,13 @@ class Execution {
     } catch (const std::exception& error) {
       Complete(Internal(std::string("running ") + program_->name + ": " + error.what()));
     }
+  }
+
+  // What this device makes before is there when the device gets to it, but the host must wait. Of what is there already
+  // the outcome is taken.
+  bool MustAwait(const Event& event) const {
+    return event.IsReady() || loaded_.waits_on_host_ || !relayouts.empty() ||
+           !event.IsEnqueuedOn(&loaded_.device_->queue());
   }
 
   struct Relayout {
@@ -102,9 +124,14 @@ class Execution {
 
  private:
   void Complete(std::optional<Error> error) {
+    for (const EventRef& event : in_order_) {
+      if (auto input_error = event->Await()) error = std::move(input_error);
+    }
+    in_order_.clear();
     // Memory goes back before anybody who waits for the event asks for more.
     arena.reset();
     parameters.clear();
+    outputs.clear();
     kept.clear();
     relayouts.clear();
     done->Set(std::move(error));
@@ -211,6 +238,7 @@ class Execution {
     call.Run(addresses);
   }
 
+  std::vector<EventRef> in_order_;  // inputs' that are not waited for; they come before `done`
   Encoder* encoder_ = nullptr;
   std::vector<Binding> bindings_;  // one a slot
 };
@@ -235,7 +263,7 @@ LoadedProgram::LoadedProgram(LogicalDevice* device, std::shared_ptr<const Progra
     total += (constant.size() + kAlignment - 1) / kAlignment * kAlignment;
   }
   if (!program_->constants.empty()) {  // even if all are empty: no address is null
-    constants_ = device_->allocator().Allocate(total, "constants of " + program_->name);
+    constants_ = device_->Allocate(total, "constants of " + program_->name);
     for (size_t i = 0; i < program_->constants.size(); ++i) {
       const auto& constant = program_->constants[i];
       if (!constant.empty()) std::memcpy(constants_->data() + constant_offsets_[i], constant.data(), constant.size());
@@ -248,6 +276,7 @@ LoadedProgram::LoadedProgram(LogicalDevice* device, std::shared_ptr<const Progra
   }
   // Even if only for arrays without elements: a kernel's argument is never null.
   uses_arena_ = std::ranges::any_of(program_->slots, [](const Slot& slot) { return slot.kind == SlotKind::kArena; });
+  waits_on_host_ = WaitsOnHost(program_->body);
   small_ = IsSmall(*program_, hardware.runs_on_caller());
 }
 
@@ -296,6 +325,7 @@ void LoadedProgram::CheckArguments(std::span<Buffer* const> arguments) const {
 LoadedProgram::Result LoadedProgram::Execute(std::span<Buffer* const> arguments,
                                              std::span<const int64_t> non_donatable) {
   CheckArguments(arguments);
+  device_->in_flight().AwaitRoom();
   auto execution = std::make_shared<Execution>(*this, program_);
   const size_t count = arguments.size();
 
@@ -311,7 +341,7 @@ LoadedProgram::Result LoadedProgram::Execute(std::span<Buffer* const> arguments,
   std::vector<AllocationRef> copies(count);
   for (size_t i = 0; i < count; ++i) {
     if (std::ranges::equal(arguments[i]->minor_to_major(), program_->parameters[i].minor_to_major)) continue;
-    copies[i] = device_->allocator().Allocate(arguments[i]->bytes(), "argument in another layout");
+    copies[i] = device_->Allocate(arguments[i]->bytes(), "argument in another layout");
   }
   std::vector<bool> may_take(program_->outputs.size());
   for (size_t i = 0; donates_any_ && i < count; ++i) {
@@ -320,8 +350,7 @@ LoadedProgram::Result LoadedProgram::Execute(std::span<Buffer* const> arguments,
   }
   std::vector<AllocationRef> taken(program_->outputs.size());
   for (size_t i = 0; i < taken.size(); ++i) {
-    if (!may_take[i])
-      taken[i] = device_->allocator().Allocate(program_->outputs[i].bytes(), "outputs of " + program_->name);
+    if (!may_take[i]) taken[i] = device_->Allocate(program_->outputs[i].bytes(), "outputs of " + program_->name);
   }
 
   if (donates_any_) {
@@ -378,7 +407,7 @@ LoadedProgram::Result LoadedProgram::Execute(std::span<Buffer* const> arguments,
   for (size_t i = 0; i < taken.size(); ++i) {
     const TensorInfo& output = program_->outputs[i];
     if (taken[i] == nullptr) {  // the donated memory could not be taken
-      taken[i] = device_->allocator().Allocate(output.bytes(), "outputs of " + program_->name);
+      taken[i] = device_->Allocate(output.bytes(), "outputs of " + program_->name);
     }
     execution->outputs.push_back(taken[i]);
     auto storage = std::make_shared<Storage>();
@@ -389,11 +418,14 @@ LoadedProgram::Result LoadedProgram::Execute(std::span<Buffer* const> arguments,
   }
 
   Queue& queue = device_->queue();
-  const bool ready = std::ranges::all_of(execution->waits, [](const EventRef& e) { return e->IsReady(); });
+  const bool ready = std::ranges::all_of(
+      execution->waits, [&](const EventRef& event) { return event->IsReady() || !execution->MustAwait(*event); });
   // A device may still be working when an inline run returns.
   execution->keep_loaded = shared_from_this();
-  if (small_ && ready && queue.TryRunInline([&] { execution->Run(execution); })) return result;
-  queue.Submit([execution] { execution->Run(execution); });
+  if (!small_ || !ready || !queue.TryRunInline([&] { execution->Run(execution); })) {
+    queue.Submit([execution] { execution->Run(execution); });
+  }
+  device_->in_flight().Add(execution->done);
   return result;
 }
 

@@ -31,14 +31,21 @@ bool Queue::BeginInline() {
   const std::lock_guard lock(mutex_);
   if (running_ || !tasks_.empty()) return false;
   running_ = true;
+  runner_ = std::this_thread::get_id();
   return true;
 }
 
 void Queue::EndInline() {
   const std::lock_guard lock(mutex_);
   running_ = false;
+  runner_ = {};
   if (!tasks_.empty()) wake_.notify_one();
   idle_.notify_all();
+}
+
+bool Queue::RunsHere() const {
+  const std::lock_guard lock(mutex_);
+  return runner_ == std::this_thread::get_id();
 }
 
 void Queue::Drain() {
@@ -64,11 +71,13 @@ void Queue::Loop() {
     std::function<void()> task = std::move(tasks_.front());
     tasks_.pop_front();
     running_ = true;
+    runner_ = std::this_thread::get_id();
     lock.unlock();
     task();
     task = nullptr;  // what it holds is released outside the lock
     lock.lock();
     running_ = false;
+    runner_ = {};
     idle_.notify_all();
   }
 }

@@ -24,7 +24,8 @@ class Queue {
     EndInline();
     return true;
   }
-  void Drain();  // returns when everything submitted before has run
+  void Drain();           // returns when everything submitted before has run
+  bool RunsHere() const;  // this thread is in one of the tasks
 
   // While one lives, what its thread submits runs at once: a task that calls the host's code, which may itself submit
   // tasks and wait for them, would otherwise wait for itself.
@@ -45,10 +46,11 @@ class Queue {
   void EndInline();
   void Loop();
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable wake_, idle_;
   std::deque<std::function<void()>> tasks_;
   bool running_ = false, stop_ = false;
+  std::thread::id runner_;  // the running task's
   std::thread::id nested_;  // whose tasks run at once
   std::thread thread_;
 };

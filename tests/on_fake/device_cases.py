@@ -14,6 +14,7 @@ from pjrt_metal import doctor
 fake = ctypes.CDLL(None)
 fake.FakeInHeaps.restype = ctypes.c_long
 fake.FakeMemoryPressure.restype = ctypes.c_bool
+fake.FakeCommitted.restype = ctypes.c_long
 MIB = 1 << 20
 
 
@@ -47,3 +48,19 @@ def test_what_the_doctor_says() -> None:
     assert found["hardware"] == (
         "GPU family apple8, unified memory, working set 8.0 GiB, largest buffer 4.0 GiB, threadgroup memory 32 KiB"
     )
+
+
+def test_programs_are_encoded_before_their_inputs_are_there() -> None:
+    step = jax.jit(lambda x: x[::-1] + 1)
+    x = jax.block_until_ready(step(jax.device_put(np.arange(5, dtype=np.float32), jax.devices("metal")[0])))
+    before = fake.FakeCommitted()
+    fake.FakePause(1)
+    y = x
+    for _ in range(20):
+        y = step(y)
+    deadline = time.monotonic() + 5
+    while fake.FakeCommitted() - before < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert fake.FakeCommitted() - before >= 2 and not y.is_ready()
+    fake.FakePause(0)
+    np.testing.assert_array_equal(y, np.asarray(x) + 20)

@@ -140,3 +140,14 @@ def test_violations(monkeypatch: pytest.MonkeyPatch, pattern: str, replacement: 
         np.asarray(_broken(monkeypatch, pattern, replacement))
     assert re.search(text, session.take_violations())
     _check(11)
+
+
+def test_what_comes_of_a_failed_array_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+    session.pause(True)
+    failed = _broken(monkeypatch, r"out0\[(.*?)\] =", r"out0[(\1) + 4096] =")  # in a command buffer of its own
+    follower = failed + 1  # encoded behind it
+    session.pause(False)
+    with pytest.raises(ERROR, match="out of bounds"):
+        np.asarray(follower)
+    assert "out of bounds" in session.take_violations()
+    _check(13)

@@ -26,6 +26,11 @@ def fail(what: str) -> None:
     _fake.FakeFail(what.encode())
 
 
+def pause(paused: bool) -> None:
+    """While paused, the GPU starts no command buffer."""
+    _fake.FakePause(paused)
+
+
 def take_violations() -> str:
     """Those since the last call, a line each."""
     found: str = _fake.FakeViolations().decode()
