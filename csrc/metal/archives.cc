@@ -22,26 +22,12 @@ std::string HashPath(const std::string& archive) { return archive + ".hash"; }
 
 std::string_view Bytes(const Digest& digest) { return {reinterpret_cast<const char*>(digest.data()), digest.size()}; }
 
-// 0 or errno.
-int Move(const std::string& from, const std::string& to) { return rename(from.c_str(), to.c_str()) == 0 ? 0 : errno; }
-
 }  // namespace
 
-bool Archives::Open() {
-  const std::lock_guard lock(mutex_);
-  if (folder_.empty() || opened_) return opened_;
-  if (const std::string problem = PrepareFolder(folder_); !problem.empty()) {
-    LogPhase("metal: no archives", 0, folder_ + ": " + problem);
-    folder_.clear();
-    return false;
-  }
-  opened_ = true;
-  return true;
-}
-
 Ref Archives::Find(const Digest& key) {
-  if (!Open()) return Ref();
-  const std::string path = ArchivePath(folder_, key);
+  const std::string folder = folder_.Open();
+  if (folder.empty()) return Ref();
+  const std::string path = ArchivePath(folder, key);
   const std::optional<std::string> archive = ReadFile(path);
   if (!archive) return Ref();
   const std::optional<std::string> hash = ReadFile(HashPath(path));
@@ -59,10 +45,11 @@ Ref Archives::Find(const Digest& key) {
 }
 
 void Archives::Add(const Digest& key, Id pipeline) {
-  if (!Open()) return;
+  const std::string folder = folder_.Open();
+  if (folder.empty()) return;
   const Pool pool;
-  const std::string path = ArchivePath(folder_, key);
-  const std::string temporary = TemporaryPath(folder_);
+  const std::string path = ArchivePath(folder, key);
+  const std::string temporary = TemporaryPath(folder);
   // Without a URL: an empty archive.
   const Ref descriptor = New(Class::kMTLBinaryArchiveDescriptor);
   Id error = nullptr;
@@ -74,9 +61,8 @@ void Archives::Add(const Digest& key, Id pipeline) {
   } else if (const std::optional<std::string> bytes = ReadFile(temporary); !bytes) {
     problem = "Metal wrote no file";
   } else {
-    int failed = Move(temporary, path);
-    if (failed == 0) failed = WriteFile(temporary, Bytes(Hasher().Add(*bytes).Finish()));
-    if (failed == 0) failed = Move(temporary, HashPath(path));
+    int failed = rename(temporary.c_str(), path.c_str()) == 0 ? 0 : errno;
+    if (failed == 0) failed = ReplaceFile(folder, HashPath(path), Bytes(Hasher().Add(*bytes).Finish()));
     if (failed != 0) problem = std::strerror(failed);
   }
   if (problem.empty()) return;

@@ -54,7 +54,7 @@ std::string ArchiveFolder(const std::string& gpu) {
   if (environment::ShaderValidation()) hindrance = "Metal's shader validation needs kernels that are compiled anew";
   // Metal's loader of archives aborts the process in a virtual machine.
   if (gpu.find("Paravirtual") != std::string::npos) hindrance = gpu + " has none";
-  if (hindrance.empty()) return CacheFolder();
+  if (hindrance.empty()) return CacheFolderPath();
   LogPhase("metal: no archives", 0, hindrance);
   return "";
 }

@@ -35,17 +35,18 @@ std::string Milliseconds(const Times& times) {
 }
 
 // A remembered choice: the key, a line with both times, and a hash of all before it. Anything else is no entry.
-class Memory {
+class Choices {
  public:
   std::optional<Times> Find(const std::string& key) {
     if (const auto found = known_.find(key); found != known_.end()) return found->second;
-    const std::optional<std::string> file = Open() ? ReadFile(Path(key)) : std::nullopt;
+    const std::string path = Path(key);
+    const std::optional<std::string> file = path.empty() ? std::nullopt : ReadFile(path);
     if (!file) return std::nullopt;
     Times times{};
     if (!file->starts_with(key) ||
         std::sscanf(file->c_str() + key.size(), "%la %la\n", &times.library, &times.kernels) != 2 ||
         *file != Entry(key, times)) {
-      LogPhase("library: bad cache entry", 0, Path(key) + " will be replaced");
+      LogPhase("library: bad cache entry", 0, path + " will be replaced");
       return std::nullopt;
     }
     known_.emplace(key, times);
@@ -54,28 +55,13 @@ class Memory {
 
   void Add(const std::string& key, const Times& times) {
     known_[key] = times;
-    if (!Open()) return;
-    const std::string temporary = TemporaryPath(folder_);
-    int error = WriteFile(temporary, Entry(key, times));
-    if (error == 0 && std::rename(temporary.c_str(), Path(key).c_str()) != 0) error = errno;
-    if (error == 0) return;
-    std::remove(temporary.c_str());
-    LogPhase("library: not remembered", 0, folder_ + ": " + std::strerror(error));
+    const std::string path = Path(key);
+    if (path.empty()) return;
+    const int error = ReplaceFile(folder_.Open(), path, Entry(key, times));
+    if (error != 0) LogPhase("library: not remembered", 0, path + ": " + std::strerror(error));
   }
 
  private:
-  bool Open() {
-    if (opened_) return !folder_.empty();
-    opened_ = true;
-    folder_ = CacheFolder();
-    if (folder_.empty()) return false;
-    if (const std::string problem = PrepareFolder(folder_); !problem.empty()) {
-      LogPhase("library: no disk cache", 0, folder_ + ": " + problem);
-      folder_.clear();
-    }
-    return !folder_.empty();
-  }
-
   static std::string Entry(const std::string& key, const Times& times) {
     char line[80];
     std::snprintf(line, sizeof line, "%a %a\n", times.library, times.kernels);
@@ -83,13 +69,14 @@ class Memory {
     return text + Hex(Hasher().Add(text).Finish()) + "\n";
   }
 
-  std::string Path(const std::string& key) const {
-    return folder_ + "/library-" + Hex(Hasher().Add(key).Finish()) + ".txt";
+  // Empty: nothing is kept.
+  std::string Path(const std::string& key) {
+    const std::string folder = folder_.Open();
+    return folder.empty() ? "" : folder + "/library-" + Hex(Hasher().Add(key).Finish()) + ".txt";
   }
 
   std::map<std::string, Times> known_;
-  std::string folder_;
-  bool opened_ = false;
+  CacheFolder folder_;
 };
 
 class Chooser {
@@ -137,10 +124,10 @@ class Chooser {
     }
     // One at a time: measurements must not disturb one another.
     static std::mutex mutex;
-    static Memory memory;
+    static Choices choices;
     const std::lock_guard lock(mutex);
     const std::string key = Key(op, step);
-    std::optional<Times> times = memory.Find(key);
+    std::optional<Times> times = choices.Find(key);
     if (!times) {
       try {
         times = Measure(*call, step);
@@ -149,7 +136,7 @@ class Chooser {
         LogPhase("library: not timed", 0, Describe(op) + ": the kernels run, because " + error.what());
         return;
       }
-      memory.Add(key, *times);
+      choices.Add(key, *times);
     }
     LogPhase(times->library_wins() ? "library: mpsgraph" : "library: kernels", 0,
              Describe(op) + " (" + Milliseconds(*times) + ")");

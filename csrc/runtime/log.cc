@@ -11,6 +11,8 @@ bool LogEnabled() {
   return enabled;
 }
 
+void Warn(const std::string& text) { std::fprintf(stderr, "pjrt_metal: %s\n", text.c_str()); }
+
 void LogPhase(const char* phase, double milliseconds, const std::string& detail) {
   if (!LogEnabled()) return;
   std::fprintf(stderr, "pjrt_metal: %-28s %9.3f ms%s%s\n", phase, milliseconds, detail.empty() ? "" : "  ",

@@ -6,6 +6,8 @@
 namespace pjrt_metal {
 
 bool LogEnabled();
+// A line on stderr in any case: the user asked for something that cannot be had, and work goes on without it.
+void Warn(const std::string& text);
 void LogPhase(const char* phase, double milliseconds, const std::string& detail);
 
 }  // namespace pjrt_metal

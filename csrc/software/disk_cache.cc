@@ -61,23 +61,13 @@ std::string EntryPath(const std::string& folder, const Digest& key) { return fol
 
 }  // namespace
 
-bool DiskCache::Open() {
-  if (folder_.empty() || opened_) return opened_;
-  if (const std::string problem = PrepareFolder(folder_); !problem.empty()) {
-    LogPhase("software: no disk cache", 0, folder_ + ": " + problem);
-    folder_.clear();
-    return false;
-  }
-  opened_ = true;
-  return true;
-}
-
 std::map<Digest, std::string> DiskCache::Find(std::span<const Digest> keys) {
   std::map<Digest, std::string> found;
-  if (!Open()) return found;
+  const std::string folder = folder_.Open();
+  if (folder.empty()) return found;
   for (const Digest& key : keys) {
     if (found.contains(key)) continue;
-    const std::string path = EntryPath(folder_, key);
+    const std::string path = EntryPath(folder, key);
     const std::optional<std::string> file = ReadFile(path);
     if (!file) continue;
     const std::optional<std::set<Digest>> kernels = Unseal(*file);
@@ -93,8 +83,9 @@ std::map<Digest, std::string> DiskCache::Find(std::span<const Digest> keys) {
 }
 
 void DiskCache::Add(const std::string& path, std::span<const Digest> keys) {
-  if (!Open()) return;
-  const std::string temporary = TemporaryPath(folder_);
+  const std::string folder = folder_.Open();
+  if (folder.empty()) return;
+  const std::string temporary = TemporaryPath(folder);
   const std::string link_name = temporary + ".link";
   std::optional<std::string> image = ReadFile(path);
   int error = image ? 0 : EIO;
@@ -107,11 +98,11 @@ void DiskCache::Add(const std::string& path, std::span<const Digest> keys) {
     if (error != 0) break;
     // Where the file system has no links, a copy.
     if (link(temporary.c_str(), link_name.c_str()) != 0) error = WriteFile(link_name, sealed);
-    if (error == 0 && rename(link_name.c_str(), EntryPath(folder_, key).c_str()) != 0) error = errno;
+    if (error == 0 && rename(link_name.c_str(), EntryPath(folder, key).c_str()) != 0) error = errno;
   }
   unlink(link_name.c_str());
   unlink(temporary.c_str());
-  if (error != 0) LogPhase("software: not cached", 0, folder_ + ": " + std::strerror(error));
+  if (error != 0) LogPhase("software: not cached", 0, folder + ": " + std::strerror(error));
 }
 
 }  // namespace pjrt_metal::software

@@ -2,34 +2,27 @@
 //
 // A library with several kernels has one name (a hard link) a kernel. After its image it holds the
 // keys of its kernels and a hash of everything, so a damaged file is found out before the loader
-// sees it. Files appear under their names complete, by renaming, so any number of processes may
-// share the folder. No entry is changed in place; nothing is ever deleted (a user may delete any of
-// it at any time).
+// sees it. No entry is changed in place.
 #pragma once
 
 #include <map>
 #include <span>
 #include <string>
 
+#include "csrc/runtime/cache_folder.h"
 #include "csrc/runtime/hash.h"
 
 namespace pjrt_metal::software {
 
 class DiskCache {
  public:
-  // No folder is touched before the first Find. An empty path: there is no cache.
-  explicit DiskCache(std::string folder) : folder_(std::move(folder)) {}
-
   // The keys that the cache has, each with the path of a sound library that holds its kernel.
   std::map<Digest, std::string> Find(std::span<const Digest> keys);
   // Adds the library at `path` under all of its kernels' keys. What the disk refuses is logged.
   void Add(const std::string& path, std::span<const Digest> keys);
 
  private:
-  bool Open();
-
-  std::string folder_;
-  bool opened_ = false;
+  CacheFolder folder_;
 };
 
 }  // namespace pjrt_metal::software

@@ -114,11 +114,7 @@ void ParallelFor(size_t count, uint32_t threads, Work work) {
 }  // namespace
 
 KernelCache::KernelCache(std::string host, uint32_t threads, const Dialect& dialect)
-    : dialect_(dialect),
-      cxx_(environment::Cxx()),
-      environment_(Environment(host, cxx_, dialect)),
-      threads_(threads),
-      disk_(CacheFolder()) {}
+    : dialect_(dialect), cxx_(environment::Cxx()), environment_(Environment(host, cxx_, dialect)), threads_(threads) {}
 
 std::vector<KernelFunction> KernelCache::Get(const std::string& preamble, std::span<const KernelSource> kernels) {
   const std::string shared = Hex(Hasher().AddField(environment_).AddField(preamble).Finish());
