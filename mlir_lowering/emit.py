@@ -252,7 +252,8 @@ class Emitter:
     def index_value(self, ix: Ix, dtype: DType) -> Expr:
         """An index as a number of type `dtype` (iota)."""
         self.accesses.add(ix)
-        return self.let(dtype, wrap(f"{dtype.msl}({ix})", dtype))
+        code = f"{dtype.msl}{{{dtype.part.msl}({ix}), 0}}" if dtype.is_complex else f"{dtype.msl}({ix})"
+        return self.let(dtype, wrap(code, dtype))
 
     def dynamic_index(self, expr: Expr, lo: int, hi: int) -> Ix:
         """A run-time integer as an index, clamped to [lo, hi] as StableHLO's dynamic ops do."""

@@ -51,7 +51,8 @@ class _Draft:
     last: int  # position of its last op
     outputs: list[Value] = field(default_factory=list)
     ops: dict[Op, float] = field(default_factory=dict)  # how often each inlined op is evaluated
-    aligned: set[Value] = field(default_factory=set)  # values evaluated exactly once an output element
+    aligned: set[Value] = field(default_factory=set)  # values evaluated at the output element's index
+    elsewhere: set[Value] = field(default_factory=set)  # values evaluated at other indices; may be aligned as well
     inputs: set[Value] = field(default_factory=set)
     head: Op | None = None
     siblings: list[Op] = field(default_factory=list)
@@ -152,9 +153,12 @@ class _Fuser:
                 draft.inputs.add(operand)
         self.home.setdefault(op, []).append(draft)
         if op in draft.siblings or op is draft.head or not OPS[op.name].pointwise:
+            draft.elsewhere.update(op.operands)
             return
+        same_index = [v for v in op.operands if v.shape == draft.shape]
         if op.result in draft.aligned:
-            draft.aligned.update(v for v in op.operands if v.shape == draft.shape)
+            draft.aligned.update(same_index)
+        draft.elsewhere.update(op.operands if op.result in draft.elsewhere else set(op.operands).difference(same_index))
 
     def _evaluations(self, op: Op, draft: _Draft) -> float | None:
         """How often `draft` would evaluate an element of op's result; None if it must be in memory."""
@@ -242,6 +246,7 @@ class _Fuser:
                 not draft.closed
                 and draft.head is None
                 and op.result in draft.aligned
+                and op.result not in draft.elsewhere  # the accumulator holds the element at the output's index only
                 and all(user in draft.ops for user in self.users[op.result])
                 and self._fits(draft, op)
                 and not worth_unfusing(op, self.users, self.target)
@@ -336,6 +341,7 @@ class _Fuser:
             merged.outputs += draft.outputs
             merged.inputs = (merged.inputs | draft.inputs) - set(merged.outputs)
             merged.aligned |= draft.aligned
+            merged.elsewhere |= draft.elsewhere
             merged.last = max(merged.last, draft.last)
             merged.ops |= draft.ops
             for op in draft.ops:
@@ -355,7 +361,7 @@ class _Fuser:
         others: list[_Draft] = []
         for value in a.outputs:
             for user in self.users.get(value, ()):
-                if user in b.ops and (user is b.head or user.result not in b.aligned):
+                if user in b.ops and (value not in b.aligned or value in b.elsewhere):
                     return False
                 others += [d for d in self.home[user] if d is not b]
         return not self._reaches(others, b)

@@ -44,12 +44,18 @@ inline V pjrt_quotient(V a, V b) {
 template <typename V>
 inline V pjrt_complex_exp(V z) {
   const auto size = exp(z.x);
-  return z.y == 0.0f ? V{size, z.y} : V{size * cos(z.y), size * sin(z.y)};
+  if (z.y == 0.0f) return V{size, z.y};
+  if (isinf(size)) {  // its root does not overflow where the product is a number
+    const auto root = exp(z.x * 0.5f);
+    return V{root * cos(z.y) * root, root * sin(z.y) * root};
+  }
+  return V{size * cos(z.y), size * sin(z.y)};
 }
 
 // exp(z) - 1; the real part is (exp(x) - 1) cos y - 2 sin^2(y / 2).
 template <typename V>
 inline V pjrt_complex_expm1(V z) {
+  if (z.y == 0.0f) return V{pjrt_expm1(z.x), z.y};
   const auto half_sine = sin(z.y * 0.5f);
   return V{pjrt_expm1(z.x) * cos(z.y) - 2.0f * half_sine * half_sine, exp(z.x) * sin(z.y)};
 }
@@ -82,26 +88,41 @@ inline V pjrt_complex_sqrt(V z) {
   return z.x >= 0.0f ? V{root, other} : V{fabs(other), copysign(root, z.y)};
 }
 
-// exp(b log a); a power of zero is 0, and 1 where b is zero too.
+// exp(b log a); 1 where b is zero, else 0 where a is.
 template <typename V>
 inline V pjrt_complex_pow(V a, V b) {
   const V zero = V{0.0f, 0.0f};
-  if (pjrt_complex_equal(a, zero)) return V{pjrt_complex_equal(b, zero) ? 1.0f : 0.0f, 0.0f};
-  return pjrt_complex_exp(pjrt_complex_multiply(b, pjrt_complex_log(a)));
+  if (pjrt_complex_equal(b, zero)) return V{1.0f, 0.0f};
+  if (pjrt_complex_equal(a, zero)) return zero;
+  const V log_a = pjrt_complex_log(a);
+  // An infinite logarithm times no imaginary part is no NaN.
+  return pjrt_complex_exp(b.y == 0.0f ? V{b.x * log_a.x, b.x * log_a.y} : pjrt_complex_multiply(b, log_a));
 }
 
+// a cosh y + i b sinh y
+template <typename V, typename T>
+inline V pjrt_hyperbolic(T a, T b, T y) {
+  if (fabs(y) < T(20)) return V{a * cosh(y), b * sinh(y)};
+  // There both are exp |y| / 2 to the last bit of a double, but for the sign; its root does not overflow where the
+  // product is a number.
+  const T root = exp(fabs(y) * T(0.5f)), half = root * T(0.5f);
+  return V{a * root * half, b * root * copysign(half, y)};
+}
 template <typename V>
 inline V pjrt_complex_sin(V z) {
-  return V{sin(z.x) * cosh(z.y), cos(z.x) * sinh(z.y)};
+  return pjrt_hyperbolic<V>(sin(z.x), cos(z.x), z.y);
 }
 template <typename V>
 inline V pjrt_complex_cos(V z) {
-  return V{cos(z.x) * cosh(z.y), -(sin(z.x) * sinh(z.y))};
+  return pjrt_hyperbolic<V>(cos(z.x), -sin(z.x), z.y);
 }
 
 // Kahan's form (1987): with t = tan y and s = sinh x, tanh z = ((1 + t^2) s cosh x + i t) / (1 + (1 + t^2) s^2).
 template <typename V>
 inline V pjrt_complex_tanh(V z) {
+  if (z.y == 0.0f) return V{tanh(z.x), z.y};
+  if (isinf(z.x)) return V{z.x > 0.0f ? 1.0f : -1.0f, 0.0f};
+  if (!isfinite(z.y)) return V{z.y - z.y, z.y - z.y};
   // There tanh x is 1 to the last bit of a double, and the imaginary part 4 sin y cos y exp(-2 |x|).
   if (fabs(z.x) > 20.0f) {
     return V{z.x > 0.0f ? 1.0f : -1.0f, 4.0f * sin(z.y) * cos(z.y) * exp(-2.0f * fabs(z.x))};

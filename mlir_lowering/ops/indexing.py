@@ -76,6 +76,8 @@ register(
             _iota_sample("3x5x2xui8", 0),
             _iota_sample("4xbf16", 0),
             _iota_sample("5xi64", 0),
+            _iota_sample("5xcomplex<f32>", 0),
+            _iota_sample("5xcomplex<f64>", 0),
             _iota_sample("20xi4", 0),
             _iota_sample("40xui4", 0),
         ),

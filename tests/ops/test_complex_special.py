@@ -1,0 +1,40 @@
+"""Complex functions where a part overflows, is infinite, NaN or zero, against the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+INF, NAN = np.inf, np.nan
+
+CASES: dict[str, tuple[Callable[[Any], Any], list[complex]]] = {
+    "expm1": (jnp.expm1, [complex(INF, 0), 1e30 + 0j, complex(NAN, 0), 1 + 2j, 1e-9 + 1e-9j]),
+    "root": (lambda z: z ** np.float32(1 / 3), [complex(INF, 0), 1 + 1j, 0j]),
+    "power of zero": (lambda z: z ** jnp.zeros((), z.dtype), [complex(INF, 0), complex(NAN, 0), 0j, 1 + 1j]),
+    "tanh": (
+        jnp.tanh,
+        [complex(1e30, NAN), 30 + 2j, -30 + 2j, complex(INF, 1), complex(-INF, NAN), complex(NAN, 0), 0.3 - 0.4j],
+    ),
+    "tan": (jnp.tan, [complex(0, NAN), 0.3 - 0.4j, 2 + 30j]),
+    "sinh": (jnp.sinh, [-100 + 1e-30j, complex(-100, -1e-30), 25 + 1j, -25 + 1j, 1 + 1j, complex(INF, 1)]),
+    "cosh": (jnp.cosh, [-100 + 1e-30j, complex(-100, -1e-30), 25 + 1j, -25 + 1j, 1 + 1j]),
+    "sin": (jnp.sin, [complex(1e-30, -100), 1 + 25j, 1 - 25j]),
+    "cos": (jnp.cos, [complex(1e-30, -100), 1 + 25j, 1 - 25j]),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+@pytest.mark.parametrize("name", CASES)
+def test_equals_the_cpus(name: str, dtype: Any) -> None:
+    function, values = CASES[name]
+    with jax.enable_x64(True):
+        z = np.array(values, dtype)
+        metal, cpu = (np.asarray(jax.jit(function)(jax.device_put(z, jax.devices(p)[0]))) for p in ("metal", "cpu"))
+    rtol = 1e-5 if dtype is np.complex64 else 1e-13
+    for part in (np.real, np.imag):
+        np.testing.assert_allclose(part(metal), part(cpu), rtol=rtol)
