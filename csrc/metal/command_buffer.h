@@ -25,7 +25,7 @@ struct GpuTimes {
 // MPSGraph may commit the MTLCommandBuffer on the way and go on in another: this is then all of them.
 class CommandBuffer {
  public:
-  CommandBuffer(Id device, Ref command_buffer) : device_(device), command_buffer_(std::move(command_buffer)) {}
+  explicit CommandBuffer(Ref command_buffer) : command_buffer_(std::move(command_buffer)) {}
   CommandBuffer(const CommandBuffer&) = delete;
   CommandBuffer& operator=(const CommandBuffer&) = delete;
   // Metal aborts if an encoder dies before endEncoding.
@@ -58,7 +58,6 @@ class CommandBuffer {
   std::optional<Error> Failure(Id buffer) const;
   std::string Blamed(Id error) const;
 
-  Id device_;
   // Counts what is still to complete: watched command buffers, and Commit to come.
   struct Completion {
     std::atomic<size_t> left = 1;

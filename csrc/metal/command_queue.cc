@@ -19,9 +19,8 @@ constexpr size_t kMaxBatches = 32;
 
 }  // namespace
 
-CommandQueue::CommandQueue(Id device, Ref queue, MakeCopyBytes copy_bytes, OnTimes on_times)
-    : device_(Ref::Retain(device)),
-      queue_(std::move(queue)),
+CommandQueue::CommandQueue(Ref queue, MakeCopyBytes copy_bytes, OnTimes on_times)
+    : queue_(std::move(queue)),
       descriptor_(New(Class::kMTLCommandBufferDescriptor)),
       copy_bytes_(std::move(copy_bytes)),
       on_times_(std::move(on_times)) {
@@ -34,7 +33,7 @@ CommandBuffer& CommandQueue::OpenCommandBuffer() {
     const Pool pool;
     Ref buffer = Ref::Retain(Send<Message::kCommandBufferWithDescriptor>(queue_.get(), descriptor_.get()));
     if (!buffer) throw Error(Code::kUnavailable, "Metal gave no command buffer");
-    open_->commands.emplace(device_.get(), std::move(buffer));
+    open_->commands.emplace(std::move(buffer));
     open_->opened = std::chrono::steady_clock::now();
   }
   return *open_->commands;

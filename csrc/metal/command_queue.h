@@ -41,7 +41,7 @@ class CommandQueue : public std::enable_shared_from_this<CommandQueue> {
   // `copy_bytes` gives the kernel for copies that a blit cannot make; called when the first one
   // comes.
   using MakeCopyBytes = std::function<std::shared_ptr<const MetalPipeline>()>;
-  CommandQueue(Id device, Ref queue, MakeCopyBytes copy_bytes, OnTimes on_times);
+  CommandQueue(Ref queue, MakeCopyBytes copy_bytes, OnTimes on_times);
 
   std::shared_ptr<const MetalPipeline> copy_bytes() const { return copy_bytes_(); }
 
@@ -91,7 +91,7 @@ class CommandQueue : public std::enable_shared_from_this<CommandQueue> {
   void RunHostStep(Then step);
   void Completed(Batch& batch);
 
-  Ref device_, queue_, descriptor_;
+  Ref queue_, descriptor_;
   MakeCopyBytes copy_bytes_;
   OnTimes on_times_;
   std::mutex mutex_;

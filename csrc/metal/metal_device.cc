@@ -120,7 +120,7 @@ MetalDevice::MetalDevice(Id device, const OsVersion& macos, const std::string& b
   pipelines_ = std::make_unique<Pipelines>(device, *language, info_.kind + '\0' + build, ArchiveFolder(info_.kind));
   memory_ = std::make_unique<Memory>(device, queue.get(), info_.kind, info_.memory_bytes, info_.max_buffer_bytes);
   queue_ = std::make_shared<CommandQueue>(
-      device, std::move(queue), [this] { return pipelines_->CompileOne("", CopyBytesKernel()); }, LogGpuTimes);
+      std::move(queue), [this] { return pipelines_->CompileOne("", CopyBytesKernel()); }, LogGpuTimes);
 }
 
 MetalDevice::~MetalDevice() {

@@ -111,8 +111,6 @@ constexpr const char* kEncoding<const char*> = "r*";
 template <>
 constexpr const char* kEncoding<Size> = "{MTLSize=QQQ}";
 template <>
-constexpr const char* kEncoding<SizeAndAlign> = "{MTLSizeAndAlign=QQ}";
-template <>
 constexpr const char* kEncoding<OsVersion> = "{NSOperatingSystemVersion=qqq}";
 
 template <typename Signature>

@@ -20,9 +20,6 @@ struct CompletionBlock;  // objc.h: a block by the documented ABI
 struct Size {  // MTLSize
   uint64_t width, height, depth;
 };
-struct SizeAndAlign {  // MTLSizeAndAlign
-  uint64_t size, align;
-};
 struct OsVersion {  // NSOperatingSystemVersion
   int64_t major, minor, patch;
 };
@@ -63,13 +60,8 @@ inline constexpr int kMinimumMacos = 13;
   X(kMaxThreadsPerThreadgroup, "MTLDevice", "maxThreadsPerThreadgroup", Size(), "10.11")                     \
   X(kNewCommandQueue, "MTLDevice", "newCommandQueue", Id(), "10.11")                                         \
   X(kNewBufferWithLength, "MTLDevice", "newBufferWithLength:options:", Id(uint64_t, uint64_t), "10.11")      \
-  X(kNewBufferWithBytes, "MTLDevice", "newBufferWithBytes:length:options:",                                  \
-    Id(const void*, uint64_t, uint64_t), "10.11")                                                            \
   X(kNewBufferWithBytesNoCopy, "MTLDevice", "newBufferWithBytesNoCopy:length:options:deallocator:",          \
     Id(void*, uint64_t, uint64_t, CompletionBlock*), "10.11")                                                \
-  X(kHeapBufferSizeAndAlign, "MTLDevice", "heapBufferSizeAndAlignWithLength:options:",                       \
-    SizeAndAlign(uint64_t, uint64_t), "10.13")                                                               \
-  X(kNewHeap, "MTLDevice", "newHeapWithDescriptor:", Id(Id), "10.13")                                        \
   X(kNewResidencySet, "MTLDevice", "newResidencySetWithDescriptor:error:", Id(Id, Id*), "15.0")              \
   X(kNewLibraryWithSource, "MTLDevice", "newLibraryWithSource:options:error:", Id(Id, Id, Id*), "10.11")     \
   X(kNewComputePipelineState, "MTLDevice",                                                                   \
@@ -96,14 +88,6 @@ inline constexpr int kMinimumMacos = 13;
   X(kContents, "MTLBuffer", "contents", void*(), "10.11")                                                    \
   X(kSetErrorOptions, "MTLCommandBufferDescriptor", "setErrorOptions:", void(uint64_t), "11.0")              \
   X(kCommandBufferWithDescriptor, "MTLCommandQueue", "commandBufferWithDescriptor:", Id(Id), "11.0")         \
-  X(kSetHeapSize, "MTLHeapDescriptor", "setSize:", void(uint64_t), "10.13")                                  \
-  X(kSetHeapStorageMode, "MTLHeapDescriptor", "setStorageMode:", void(uint64_t), "10.13")                    \
-  X(kSetHeapHazardTrackingMode, "MTLHeapDescriptor", "setHazardTrackingMode:", void(uint64_t), "10.15")      \
-  X(kSetHeapType, "MTLHeapDescriptor", "setType:", void(int64_t), "10.15")                                   \
-  X(kDeviceOfHeap, "MTLHeap", "device", Id(), "10.13")                                                       \
-  X(kHeapSize, "MTLHeap", "size", uint64_t(), "10.13")                                                       \
-  X(kNewBufferAtOffset, "MTLHeap", "newBufferWithLength:options:offset:",                                    \
-    Id(uint64_t, uint64_t, uint64_t), "10.15")                                                               \
   X(kAddAllocation, "MTLResidencySet", "addAllocation:", void(Id), "15.0")                                   \
   X(kRemoveAllocation, "MTLResidencySet", "removeAllocation:", void(Id), "15.0")                             \
   X(kCommitResidency, "MTLResidencySet", "commit", void(), "15.0")                                           \
@@ -198,7 +182,6 @@ inline constexpr int kMinimumMacos = 13;
   X(kMTLCompileOptions, "MTLCompileOptions", "10.11")                         \
   X(kMTLComputePipelineDescriptor, "MTLComputePipelineDescriptor", "10.11")   \
   X(kMTLBinaryArchiveDescriptor, "MTLBinaryArchiveDescriptor", "11.0")        \
-  X(kMTLHeapDescriptor, "MTLHeapDescriptor", "10.13")                         \
   X(kMTLResidencySetDescriptor, "MTLResidencySetDescriptor", "15.0")          \
   X(kMTLCaptureManager, "MTLCaptureManager", "10.13")                         \
   X(kMTLCaptureDescriptor, "MTLCaptureDescriptor", "10.15")
@@ -225,10 +208,6 @@ inline constexpr int kMinimumMacos = 13;
   X(kEncoderExecutionStatus, "MTLCommandBufferErrorOptionEncoderExecutionStatus", uint64_t, 1, "11.0")       \
   X(kEncoderAffected, "MTLCommandEncoderErrorStateAffected", int64_t, 2, "11.0")                             \
   X(kEncoderFaulted, "MTLCommandEncoderErrorStateFaulted", int64_t, 4, "11.0")                               \
-  X(kHazardTrackingTracked, "MTLResourceHazardTrackingModeTracked", uint64_t, 2 << 8, "10.13")               \
-  X(kHeapStorageModeShared, "MTLStorageModeShared", uint64_t, 0, "10.11")                                    \
-  X(kHeapHazardTrackingTracked, "MTLHazardTrackingModeTracked", uint64_t, 2, "10.15")                        \
-  X(kHeapTypePlacement, "MTLHeapTypePlacement", int64_t, 1, "10.15")                                         \
   X(kPipelineOptionNone, "MTLPipelineOptionNone", uint64_t, 0, "10.11")                                      \
   X(kFailOnBinaryArchiveMiss, "MTLPipelineOptionFailOnBinaryArchiveMiss", uint64_t, 1 << 2, "11.0")          \
   X(kCaptureToDocument, "MTLCaptureDestinationGPUTraceDocument", int64_t, 2, "10.15")                        \

@@ -506,7 +506,7 @@ void Times() {
   std::mutex mutex;
   std::vector<GpuTimes> times;
   const auto queue = std::make_shared<CommandQueue>(
-      device, Ref::Adopt(Send<Message::kNewCommandQueue>(device)), [] { return nullptr; },
+      Ref::Adopt(Send<Message::kNewCommandQueue>(device)), [] { return nullptr; },
       [&](const GpuTimes& one) {
         const std::lock_guard lock(mutex);
         times.push_back(one);

@@ -81,16 +81,6 @@ void SyncMakesEffectsVisible() {
   EXPECT(Floats(f.c)[100] == 397.0f);
 }
 
-void LongArguments() {
-  Fixture f;
-  std::vector<float> args(5000, 3.0f);
-  const Binding buffers[] = {{f.a.get(), 0}, {f.b.get(), 0}, {f.c.get(), 4}};
-  auto encoder = f.device->NewEncoder();
-  encoder->Dispatch(*f.add, buffers, std::as_bytes(std::span(args)), kGrid);
-  EXPECT(!Finish(*encoder));
-  EXPECT(Floats(f.c)[2] == 7.0f);
-}
-
 void CompletesInOrder() {
   Fixture f;
   FakeFail("reorder");
@@ -221,7 +211,6 @@ const std::map<std::string, void (*)()> kChecks = {
     {"other_gpus", OtherGpus},
     {"dispatches_and_copies", DispatchesAndCopies},
     {"sync_makes_effects_visible", SyncMakesEffectsVisible},
-    {"long_arguments", LongArguments},
     {"completes_in_order", CompletesInOrder},
     {"wraps", Wraps},
     {"compile_errors", CompileErrors},
