@@ -1,6 +1,9 @@
 #include "csrc/metal/command_buffer.h"
 
 #include <algorithm>
+#include <span>
+
+#include "csrc/metal/mpsgraph.h"
 
 namespace pjrt_metal::metal {
 namespace {
@@ -81,11 +84,7 @@ void CommandBuffer::Encode(const Blit& blit, const Recording&) {
 
 void CommandBuffer::Encode(const GraphLaunch& launch, const Recording& recording) {
   EndEncoder();
-  GraphBuffer buffers[3];
-  for (size_t i = 0; i < 3; ++i) {
-    const BoundBuffer& bound = recording.buffers[launch.first_buffer + i];
-    buffers[i] = {bound.buffer, bound.offset};
-  }
+  const auto buffers = std::span(recording.buffers).subspan(launch.first_buffer).first<3>();
   passes_.push_back({"", {launch.call->name}});
   Watch();  // before MPSGraph may commit it: nobody could be told of its completion any more
   Ref next = EncodeGraph(*launch.call, command_buffer_.get(), buffers);

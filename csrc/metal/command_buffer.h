@@ -16,12 +16,6 @@
 
 namespace pjrt_metal::metal {
 
-// How long the GPU was at a command buffer, in seconds of the host's clock since it started.
-struct GpuTimes {
-  double start, end;
-  size_t commands, submissions;
-};
-
 // MPSGraph may commit the MTLCommandBuffer on the way and go on in another: this is then all of them.
 class CommandBuffer {
  public:
@@ -40,6 +34,7 @@ class CommandBuffer {
   // After completion. None if the command buffer did not fail; else Metal's own text and the
   // kernels that it may be about.
   std::optional<Error> Failure() const;
+  // When the GPU began and ended, in seconds of the host's clock since it started.
   std::pair<double, double> Times() const;
 
  private:

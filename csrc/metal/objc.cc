@@ -17,16 +17,12 @@ constexpr const char* kLibraries[] = {
     "/System/Library/Frameworks/Foundation.framework/Foundation",
     "/System/Library/Frameworks/Metal.framework/Metal",
 };
-#else
-constexpr std::array<const char*, 0> kLibraries{};
-#endif
-#if defined(__APPLE__)
 constexpr const char* kGraphLibraries[] = {
     "/System/Library/Frameworks/MetalPerformanceShaders.framework/MetalPerformanceShaders",
     "/System/Library/Frameworks/MetalPerformanceShadersGraph.framework/MetalPerformanceShadersGraph",
 };
 #else
-constexpr std::array<const char*, 0> kGraphLibraries{};
+constexpr std::array<const char*, 0> kLibraries{}, kGraphLibraries{};
 #endif
 
 template <typename T>

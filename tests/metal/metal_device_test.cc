@@ -131,8 +131,6 @@ void CompileErrors() {
   unlink(path.c_str());
   EXPECT(Has(compile({"k_other", kAdd.source, {}, false}), Code::kInternal, {"k_other", "does not define"}));
   EXPECT(Has(compile({"k_double", "", {}, true}), Code::kUnimplemented, {"k_double", "double"}));
-  EXPECT(Has(compile({"k_many", "k_many", std::vector(32, ParamKind::kInput), false}), Code::kInvalidArgument,
-             {"k_many", "32 buffers"}));
   FakeFail("width");
   EXPECT(Has(compile(Empty("k_w")), Code::kInternal, {"64 threads in a SIMD group"}));
   FakeFail("pipeline");
