@@ -1,12 +1,11 @@
-// Everything of Apple's that csrc/metal names: messages with their types, classes, C functions and
-// constants, each with the macOS version that introduced it. The typed senders of objc.h are made
-// from these tables, so what is not in them cannot be sent; tests compare them with public facts of
-// Apple's API.
+// Everything that csrc/metal names of Foundation, Metal and MPSGraph: messages with their types, classes, C functions
+// and constants, each with the macOS version that introduced it. The typed senders of objc.h are made from these
+// tables, so what is not in them cannot be sent; tests compare them with public facts of Apple's API. The C functions
+// of the Objective-C runtime and of libdispatch are named where they are looked up (objc.cc, pressure.cc).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
 struct objc_object;
 struct objc_selector;
@@ -233,19 +232,10 @@ inline constexpr int kMinimumMacos = 13;
   X(kGraphHwio, "MPSGraphTensorNamedDataLayoutHWIO", uint64_t, 3, "11.0")                                    \
   X(kGraphOptimizationLevel0, "MPSGraphOptimizationLevel0", uint64_t, 0, "12.3")
 
-// C functions and data looked up by name: X(library, symbol, macOS). `objc_msg_lookup` is GNU's sender,
-// which tests have in place of Apple's `objc_msgSend`.
-#define PJRT_METAL_SYMBOLS(X)                                     \
-  X("libobjc", "objc_getClass", "10.0")                           \
-  X("libobjc", "sel_registerName", "10.0")                        \
-  X("libobjc", "objc_msgSend", "10.0")                            \
-  X("libSystem", "_NSConcreteStackBlock", "10.6")                 \
-  X("libSystem", "_dispatch_source_type_memorypressure", "10.9")  \
-  X("libSystem", "dispatch_source_create", "10.6")                \
-  X("libSystem", "dispatch_source_set_event_handler_f", "10.6")   \
-  X("libSystem", "dispatch_resume", "10.6")                       \
-  X("Metal", "MTLCopyAllDevices", "10.11") \
-  X("Metal", "MTLCommandBufferEncoderInfoErrorKey", "11.0")
+// C functions and data of Metal's: X(identifier, Apple's name, macOS).
+#define PJRT_METAL_SYMBOLS(X)                                                  \
+  X(kCopyAllDevices, "MTLCopyAllDevices", "10.11")                             \
+  X(kEncoderInfoErrorKey, "MTLCommandBufferEncoderInfoErrorKey", "11.0")
 // clang-format on
 
 enum class Message : size_t {
@@ -272,6 +262,9 @@ inline constexpr size_t kGraphClasses = static_cast<size_t>(GraphClass::kEnd);
 
 #define X(identifier, name, type, value, macos) inline constexpr type identifier = value;
 PJRT_METAL_CONSTANTS(X)
+#undef X
+#define X(identifier, name, macos) inline constexpr const char* identifier = name;
+PJRT_METAL_SYMBOLS(X)
 #undef X
 
 template <Message>
@@ -314,10 +307,5 @@ constexpr int MajorVersion(const char* macos) {
   for (; *macos >= '0' && *macos <= '9'; ++macos) major = major * 10 + (*macos - '0');
   return major;
 }
-
-// The tables as JSON (arrays "messages" of [receiver, selector, types, macOS], "classes",
-// "constants", "symbols"), with types in Objective-C's encoding (arm64: BOOL is B), made from the
-// signatures sent.
-std::string FactsAsJson();
 
 }  // namespace pjrt_metal::metal

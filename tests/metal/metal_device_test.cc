@@ -221,8 +221,4 @@ const std::map<std::string, void (*)()> kChecks = {
 }  // namespace
 }  // namespace pjrt_metal::metal
 
-int main(int count, char** arguments) {
-  using namespace pjrt_metal::metal;
-  if (count == 2) return RunAgainstFake(arguments[1], kChecks);
-  std::fputs(FactsAsJson().c_str(), stdout);
-}
+int main(int, char** arguments) { return pjrt_metal::metal::RunAgainstFake(arguments[1], pjrt_metal::metal::kChecks); }
