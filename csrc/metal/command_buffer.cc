@@ -1,12 +1,13 @@
 #include "csrc/metal/command_buffer.h"
 
 #include <algorithm>
+#include <span>
+
+#include "csrc/metal/mpsgraph.h"
 
 namespace pjrt_metal::metal {
 namespace {
 
-// Metal's limit for setBytes; more goes into a buffer of its own.
-constexpr size_t kMaxInlineBytes = 4096;
 // Kernels named in one error.
 constexpr size_t kMaxNamed = 8;
 
@@ -54,12 +55,6 @@ void CommandBuffer::Encode(const Recording& recording) {
 
 void CommandBuffer::Encode(const Launch& launch, const Recording& recording) {
   const MetalPipeline& pipeline = *launch.pipeline;
-  Ref long_arguments;  // the command buffer retains them until it has completed
-  if (launch.argument_bytes > kMaxInlineBytes) {
-    long_arguments = Ref::Adopt(Send<Message::kNewBufferWithBytes>(
-        device_, recording.arguments.data() + launch.first_argument_byte, launch.argument_bytes, kStorageModeShared));
-    if (!long_arguments) throw ResourceExhausted(pipeline.name + ": no memory for its arguments");
-  }
   const Id encoder = Encoder(Kind::kCompute);
   const auto accesses = std::span(recording.accesses).subspan(launch.first_buffer, launch.buffers);
   if (hazards_.Conflict(accesses)) {
@@ -75,9 +70,7 @@ void CommandBuffer::Encode(const Launch& launch, const Recording& recording) {
   for (const BoundBuffer& bound : std::span(recording.buffers).subspan(launch.first_buffer, launch.buffers)) {
     Send<Message::kSetBuffer>(encoder, bound.buffer, bound.offset, bound.index);
   }
-  if (long_arguments) {
-    Send<Message::kSetBuffer>(encoder, long_arguments.get(), 0, pipeline.args_index);
-  } else if (launch.argument_bytes > 0) {
+  if (launch.argument_bytes > 0) {
     Send<Message::kSetBytes>(encoder, recording.arguments.data() + launch.first_argument_byte, launch.argument_bytes,
                              pipeline.args_index);
   }
@@ -91,11 +84,7 @@ void CommandBuffer::Encode(const Blit& blit, const Recording&) {
 
 void CommandBuffer::Encode(const GraphLaunch& launch, const Recording& recording) {
   EndEncoder();
-  GraphBuffer buffers[3];
-  for (size_t i = 0; i < 3; ++i) {
-    const BoundBuffer& bound = recording.buffers[launch.first_buffer + i];
-    buffers[i] = {bound.buffer, bound.offset};
-  }
+  const auto buffers = std::span(recording.buffers).subspan(launch.first_buffer).first<3>();
   passes_.push_back({"", {launch.call->name}});
   Watch();  // before MPSGraph may commit it: nobody could be told of its completion any more
   Ref next = EncodeGraph(*launch.call, command_buffer_.get(), buffers);

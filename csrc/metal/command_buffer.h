@@ -16,16 +16,10 @@
 
 namespace pjrt_metal::metal {
 
-// How long the GPU was at a command buffer, in seconds of the host's clock since it started.
-struct GpuTimes {
-  double start, end;
-  size_t commands, submissions;
-};
-
 // MPSGraph may commit the MTLCommandBuffer on the way and go on in another: this is then all of them.
 class CommandBuffer {
  public:
-  CommandBuffer(Id device, Ref command_buffer) : device_(device), command_buffer_(std::move(command_buffer)) {}
+  explicit CommandBuffer(Ref command_buffer) : command_buffer_(std::move(command_buffer)) {}
   CommandBuffer(const CommandBuffer&) = delete;
   CommandBuffer& operator=(const CommandBuffer&) = delete;
   // Metal aborts if an encoder dies before endEncoding.
@@ -40,6 +34,7 @@ class CommandBuffer {
   // After completion. None if the command buffer did not fail; else Metal's own text and the
   // kernels that it may be about.
   std::optional<Error> Failure() const;
+  // When the GPU began and ended, in seconds of the host's clock since it started.
   std::pair<double, double> Times() const;
 
  private:
@@ -58,7 +53,6 @@ class CommandBuffer {
   std::optional<Error> Failure(Id buffer) const;
   std::string Blamed(Id error) const;
 
-  Id device_;
   // Counts what is still to complete: watched command buffers, and Commit to come.
   struct Completion {
     std::atomic<size_t> left = 1;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <exception>
 
+#include "csrc/runtime/log.h"
+
 namespace pjrt_metal::metal {
 namespace {
 
@@ -19,12 +21,7 @@ constexpr size_t kMaxBatches = 32;
 
 }  // namespace
 
-CommandQueue::CommandQueue(Id device, Ref queue, MakeCopyBytes copy_bytes, OnTimes on_times)
-    : device_(Ref::Retain(device)),
-      queue_(std::move(queue)),
-      descriptor_(New(Class::kMTLCommandBufferDescriptor)),
-      copy_bytes_(std::move(copy_bytes)),
-      on_times_(std::move(on_times)) {
+CommandQueue::CommandQueue(Ref queue) : queue_(std::move(queue)), descriptor_(New(Class::kMTLCommandBufferDescriptor)) {
   Send<Message::kSetErrorOptions>(descriptor_.get(), kEncoderExecutionStatus);
 }
 
@@ -34,7 +31,7 @@ CommandBuffer& CommandQueue::OpenCommandBuffer() {
     const Pool pool;
     Ref buffer = Ref::Retain(Send<Message::kCommandBufferWithDescriptor>(queue_.get(), descriptor_.get()));
     if (!buffer) throw Error(Code::kUnavailable, "Metal gave no command buffer");
-    open_->commands.emplace(device_.get(), std::move(buffer));
+    open_->commands.emplace(std::move(buffer));
     open_->opened = std::chrono::steady_clock::now();
   }
   return *open_->commands;
@@ -211,7 +208,11 @@ void CommandQueue::RunHostStep(Then step) {
 void CommandQueue::Completed(Batch& batch) {
   const std::optional<Error> error = batch.commands->Failure();
   const auto [start, end] = batch.commands->Times();
-  on_times_({start, end, batch.commands->commands(), batch.parts.size()});
+  if (LogEnabled()) {
+    LogPhase("execute: gpu", (end - start) * 1e3,
+             std::to_string(batch.commands->commands()) + " commands of " + std::to_string(batch.parts.size()) +
+                 " submissions");
+  }
   Lock lock(mutex_);
   batch.state = State::kCompleted;
   for (const SubmissionRef& submission : batch.parts) {

@@ -36,14 +36,7 @@ using SubmissionRef = std::shared_ptr<Submission>;
 // long or old when a submission comes, or somebody waits. So none is left behind, without a timer.
 class CommandQueue : public std::enable_shared_from_this<CommandQueue> {
  public:
-  // Called once a command buffer, on a thread of Metal's; a profiler's place.
-  using OnTimes = std::function<void(const GpuTimes&)>;
-  // `copy_bytes` gives the kernel for copies that a blit cannot make; called when the first one
-  // comes.
-  using MakeCopyBytes = std::function<std::shared_ptr<const MetalPipeline>()>;
-  CommandQueue(Id device, Ref queue, MakeCopyBytes copy_bytes, OnTimes on_times);
-
-  std::shared_ptr<const MetalPipeline> copy_bytes() const { return copy_bytes_(); }
+  explicit CommandQueue(Ref queue);
 
   // Each encodes `recording` as the next part of `submission`. Errors go to the submission, and
   // its later parts are not encoded.
@@ -91,9 +84,7 @@ class CommandQueue : public std::enable_shared_from_this<CommandQueue> {
   void RunHostStep(Then step);
   void Completed(Batch& batch);
 
-  Ref device_, queue_, descriptor_;
-  MakeCopyBytes copy_bytes_;
-  OnTimes on_times_;
+  Ref queue_, descriptor_;
   std::mutex mutex_;
   std::condition_variable changed_;
   BatchRef open_;                // takes more commands, or nullptr

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "csrc/metal/host_kernels.h"
+#include "csrc/metal/memory.h"
+#include "csrc/metal/mpsgraph.h"
 
 namespace pjrt_metal::metal {
 namespace {
@@ -16,7 +18,8 @@ constexpr size_t kMaxRecorded = 64;
 
 class MetalEncoder : public Encoder {
  public:
-  explicit MetalEncoder(std::shared_ptr<CommandQueue> queue) : queue_(std::move(queue)) {}
+  MetalEncoder(std::shared_ptr<CommandQueue> queue, MakeCopyBytes copy_bytes)
+      : queue_(std::move(queue)), copy_bytes_(std::move(copy_bytes)) {}
   ~MetalEncoder() override;
 
   void Dispatch(const Pipeline& pipeline, std::span<const Binding> buffers, std::span<const std::byte> args,
@@ -32,6 +35,7 @@ class MetalEncoder : public Encoder {
   void Record(const Command& command);
 
   std::shared_ptr<CommandQueue> queue_;
+  MakeCopyBytes copy_bytes_;
   Recording recording_;  // what is not encoded yet
   SubmissionRef submission_ = std::make_shared<Submission>();
   bool encoded_ = false;  // some of the submission's commands may be running
@@ -127,7 +131,7 @@ void MetalEncoder::Copy(Binding source, Binding destination, size_t bytes) {
     Record(Blit{from.buffer, from.offset, to.buffer, to.offset, bytes});
     return;
   }
-  const auto copy_bytes = queue_->copy_bytes();
+  const auto copy_bytes = copy_bytes_();
   for (size_t done = 0; done < bytes; done += kCopyChunk) {
     const size_t chunk = std::min(kCopyChunk, bytes - done);
     const Binding ends[] = {{source.allocation, source.offset + done, chunk},
@@ -188,8 +192,8 @@ Size ChooseThreadgroup(const uint32_t (&threads)[3], uint32_t max_threads) {
   return {chosen[0], chosen[1], chosen[2]};
 }
 
-std::unique_ptr<Encoder> NewMetalEncoder(std::shared_ptr<CommandQueue> queue) {
-  return std::make_unique<MetalEncoder>(std::move(queue));
+std::unique_ptr<Encoder> NewMetalEncoder(std::shared_ptr<CommandQueue> queue, MakeCopyBytes copy_bytes) {
+  return std::make_unique<MetalEncoder>(std::move(queue), std::move(copy_bytes));
 }
 
 }  // namespace pjrt_metal::metal

@@ -1,15 +1,18 @@
 // Submissions to the Metal device.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "csrc/metal/command_queue.h"
-#include "csrc/metal/resources.h"
+#include "csrc/metal/pipelines.h"
 #include "csrc/runtime/device.h"
 
 namespace pjrt_metal::metal {
 
-std::unique_ptr<Encoder> NewMetalEncoder(std::shared_ptr<CommandQueue> queue);
+// The kernel for copies that a blit cannot make; asked for when one comes.
+using MakeCopyBytes = std::function<std::shared_ptr<const MetalPipeline>()>;
+std::unique_ptr<Encoder> NewMetalEncoder(std::shared_ptr<CommandQueue> queue, MakeCopyBytes copy_bytes);
 
 // Threads in a threadgroup where the launch leaves the choice: at most 256 (8 SIMD groups keep a
 // core busy and let several threadgroups share it), filled along x first since consecutive threads

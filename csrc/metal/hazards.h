@@ -8,7 +8,7 @@
 namespace pjrt_metal::metal {
 
 // Memory that a launch may access, by the host's addresses: memory that two buffers share (wrapped
-// twice, or out of one heap) is one memory here.
+// twice) is one memory here.
 struct Access {
   uintptr_t begin, end;
   bool writes;

@@ -8,25 +8,19 @@
 
 namespace pjrt_metal::metal {
 
-// A buffer, alone or at the start of a heap of its own.
+// One buffer.
 class MetalAllocation : public Allocation {
  public:
   // Memory that somebody else owns.
   MetalAllocation(Ref buffer, std::byte* data, size_t size) : Allocation(data, size), buffer_(std::move(buffer)) {}
-  // Memory of `residency`'s device; `heap` is empty for a buffer that is alone.
-  MetalAllocation(Ref heap, Ref buffer, size_t size, std::shared_ptr<Residency> residency);
+  // Memory of `residency`'s device.
+  MetalAllocation(Ref buffer, size_t size, std::shared_ptr<Residency> residency);
   ~MetalAllocation() override;
 
   Id buffer() const { return buffer_.get(); }
-  // A buffer that begins at `offset`, for what takes no offset into one (MPSGraphTensorData). It shares this
-  // allocation's memory, and Metal orders accesses through it with those through buffer(): hazards are tracked for the
-  // whole heap. Empty if there is no heap (small or wrapped memory) or the heap cannot place such a buffer there.
-  Ref View(size_t offset, size_t bytes) const;
 
  private:
-  Id resident() const { return heap_ ? heap_.get() : buffer_.get(); }
-
-  Ref heap_, buffer_;
+  Ref buffer_;
   std::shared_ptr<Residency> residency_;
 };
 
@@ -43,8 +37,6 @@ class Memory {
   Residency& residency() { return *residency_; }
 
  private:
-  Ref NewHeap(size_t length) const;
-
   Ref device_;
   std::string kind_;
   uint64_t working_set_, largest_;

@@ -16,9 +16,6 @@
 namespace pjrt_metal::metal {
 namespace {
 
-// The SIMD width of every Apple GPU, which the targets' schedules count on.
-constexpr uint64_t kSimdWidth = 32;
-
 // Families are cumulative, so the first that a GPU supports is its best. The targets' schedules end
 // at 9.
 struct Family {
@@ -57,12 +54,6 @@ std::string ArchiveFolder(const std::string& gpu) {
   if (hindrance.empty()) return CacheFolderPath();
   LogPhase("metal: no archives", 0, hindrance);
   return "";
-}
-
-void LogGpuTimes(const GpuTimes& times) {
-  if (!LogEnabled()) return;
-  LogPhase("execute: gpu", (times.end - times.start) * 1e3,
-           std::to_string(times.commands) + " commands of " + std::to_string(times.submissions) + " submissions");
 }
 
 class MetalDevice : public Device {
@@ -119,8 +110,7 @@ MetalDevice::MetalDevice(Id device, const OsVersion& macos, const std::string& b
   Send<Message::kSetQueueLabel>(queue.get(), String("pjrt_metal").get());
   pipelines_ = std::make_unique<Pipelines>(device, *language, info_.kind + '\0' + build, ArchiveFolder(info_.kind));
   memory_ = std::make_unique<Memory>(device, queue.get(), info_.kind, info_.memory_bytes, info_.max_buffer_bytes);
-  queue_ = std::make_shared<CommandQueue>(
-      device, std::move(queue), [this] { return pipelines_->CompileOne("", CopyBytesKernel()); }, LogGpuTimes);
+  queue_ = std::make_shared<CommandQueue>(std::move(queue));
 }
 
 MetalDevice::~MetalDevice() {
@@ -131,7 +121,7 @@ MetalDevice::~MetalDevice() {
 
 std::unique_ptr<Encoder> MetalDevice::NewEncoder() {
   memory_->residency().Commit();
-  return NewMetalEncoder(queue_);
+  return NewMetalEncoder(queue_, [this] { return pipelines_->CompileOne("", CopyBytesKernel()); });
 }
 
 std::vector<PipelineRef> MetalDevice::Compile(const std::string& preamble, std::span<const KernelSource> kernels) {

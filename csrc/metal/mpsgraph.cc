@@ -135,7 +135,7 @@ LibraryCallRef Compile(Id device, const LibraryOp& op) {
 }
 
 // One of ours as MPSGraph takes it. It keeps the buffer.
-Ref TensorData(const GraphBuffer& buffer, Id shape, const GraphCall& call) {
+Ref TensorData(const BoundBuffer& buffer, Id shape, const GraphCall& call) {
   const Id allocated = Send<Message::kAlloc>(Of(GraphClass::kMPSGraphTensorData));
   if (buffer.offset == 0) {
     return Ref::Adopt(Send<Message::kInitTensorDataBuffer>(allocated, buffer.buffer, shape, call.dtype));
@@ -172,7 +172,7 @@ LibraryCallRef GraphLibrary::Prepare(const LibraryOp& op, bool whole) {
   return calls_.emplace(key, Compile(device_.get(), op)).first->second;
 }
 
-Ref EncodeGraph(const GraphCall& call, Id command_buffer, std::span<const GraphBuffer, 3> buffers) {
+Ref EncodeGraph(const GraphCall& call, Id command_buffer, std::span<const BoundBuffer, 3> buffers) {
   const Pool pool;
   Ref data[3];
   for (size_t i = 0; i < 3; ++i) data[i] = TensorData(buffers[i], call.shapes[i].get(), call);

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "csrc/metal/objc.h"
+#include "csrc/metal/recording.h"
 #include "csrc/runtime/device.h"
 
 namespace pjrt_metal::metal {
@@ -36,13 +37,8 @@ class GraphLibrary {
   std::map<std::string, LibraryCallRef> calls_;  // by description
 };
 
-struct GraphBuffer {
-  Id buffer;
-  uint64_t offset;
-};
-
-// Encodes the call into a command buffer without an open encoder. MPSGraph may commit it on the way and go on in
-// another one of the same queue: returns the one that is to be used from here on, whichever it is.
-Ref EncodeGraph(const GraphCall& call, Id command_buffer, std::span<const GraphBuffer, 3> buffers);
+// Encodes the call on lhs, rhs and result into a command buffer without an open encoder. MPSGraph may commit it on the
+// way and go on in another one of the same queue: returns the one that is to be used from here on, whichever it is.
+Ref EncodeGraph(const GraphCall& call, Id command_buffer, std::span<const BoundBuffer, 3> buffers);
 
 }  // namespace pjrt_metal::metal

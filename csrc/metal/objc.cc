@@ -17,16 +17,12 @@ constexpr const char* kLibraries[] = {
     "/System/Library/Frameworks/Foundation.framework/Foundation",
     "/System/Library/Frameworks/Metal.framework/Metal",
 };
-#else
-constexpr std::array<const char*, 0> kLibraries{};
-#endif
-#if defined(__APPLE__)
 constexpr const char* kGraphLibraries[] = {
     "/System/Library/Frameworks/MetalPerformanceShaders.framework/MetalPerformanceShaders",
     "/System/Library/Frameworks/MetalPerformanceShadersGraph.framework/MetalPerformanceShadersGraph",
 };
 #else
-constexpr std::array<const char*, 0> kGraphLibraries{};
+constexpr std::array<const char*, 0> kLibraries{}, kGraphLibraries{};
 #endif
 
 template <typename T>
@@ -44,10 +40,8 @@ std::string Load(Runtime& runtime) {
     if (dlopen(library, RTLD_LAZY | RTLD_GLOBAL) == nullptr) return library;
   }
   Sel (*register_selector)(const char*) = nullptr;
-  if (!Find("MTLCopyAllDevices", runtime.copy_all_devices)) return "MTLCopyAllDevices";
-  if (!Find("MTLCommandBufferEncoderInfoErrorKey", runtime.encoder_info_key)) {
-    return "MTLCommandBufferEncoderInfoErrorKey";
-  }
+  if (!Find(kCopyAllDevices, runtime.copy_all_devices)) return kCopyAllDevices;
+  if (!Find(kEncoderInfoErrorKey, runtime.encoder_info_key)) return kEncoderInfoErrorKey;
   if (!Find("objc_getClass", runtime.get_class)) return "objc_getClass";
   if (!Find("sel_registerName", register_selector)) return "sel_registerName";
   if (!Find("_NSConcreteStackBlock", runtime.stack_block_class)) return "_NSConcreteStackBlock";
@@ -77,55 +71,6 @@ std::string LoadGraph(GraphRuntime& graph) {
     if (graph.classes[i] == nullptr) return kGraphClassNames[i];
   }
   return "";
-}
-
-// Objective-C's type encoding of what we send.
-template <typename T>
-constexpr const char* kEncoding = nullptr;
-template <>
-constexpr const char* kEncoding<void> = "v";
-template <>
-constexpr const char* kEncoding<bool> = "B";
-template <>
-constexpr const char* kEncoding<int64_t> = "q";
-template <>
-constexpr const char* kEncoding<uint64_t> = "Q";
-template <>
-constexpr const char* kEncoding<uint32_t> = "I";
-template <>
-constexpr const char* kEncoding<double> = "d";
-template <>
-constexpr const char* kEncoding<Id> = "@";
-template <>
-constexpr const char* kEncoding<Id*> = "^@";
-template <>
-constexpr const char* kEncoding<Sel> = ":";
-template <>
-constexpr const char* kEncoding<CompletionBlock*> = "@?";
-template <>
-constexpr const char* kEncoding<void*> = "^v";
-template <>
-constexpr const char* kEncoding<const void*> = "r^v";
-template <>
-constexpr const char* kEncoding<const char*> = "r*";
-template <>
-constexpr const char* kEncoding<Size> = "{MTLSize=QQQ}";
-template <>
-constexpr const char* kEncoding<SizeAndAlign> = "{MTLSizeAndAlign=QQ}";
-template <>
-constexpr const char* kEncoding<OsVersion> = "{NSOperatingSystemVersion=qqq}";
-
-template <typename Signature>
-struct Encoder;
-template <typename Result, typename... Parameters>
-struct Encoder<Result(Parameters...)> {
-  static std::string Text() { return (std::string(kEncoding<Result>) + "@:" + ... + kEncoding<Parameters>); }
-};
-
-std::string Row(std::initializer_list<std::string> cells) {
-  std::string row;
-  for (const std::string& cell : cells) row += (row.empty() ? "[\"" : ", \"") + cell + "\"";
-  return row + "]";
 }
 
 }  // namespace
@@ -199,29 +144,6 @@ void AddCompletedHandler(Id command_buffer, std::function<void(Id)> handler) {
                            &kDescriptor,
                            new std::function<void(Id)>(std::move(handler))};
   Send<Message::kAddCompletedHandler>(command_buffer, &block);
-}
-
-std::string FactsAsJson() {
-  std::string messages, classes, constants, symbols;
-  const auto add = [](std::string& rows, std::initializer_list<std::string> cells) {
-    rows += (rows.empty() ? "\n  " : ",\n  ") + Row(cells);
-  };
-#define X(identifier, receiver, selector, signature, macos) \
-  add(messages, {receiver, selector, Encoder<signature>::Text(), macos});
-  PJRT_METAL_MESSAGES(X)
-#undef X
-#define X(identifier, name, macos) add(classes, {name, macos});
-  PJRT_METAL_CLASSES(X)
-  PJRT_METAL_GRAPH_CLASSES(X)
-#undef X
-#define X(identifier, name, type, value, macos) add(constants, {name, std::to_string(value), macos});
-  PJRT_METAL_CONSTANTS(X)
-#undef X
-#define X(library, symbol, macos) add(symbols, {library, symbol, macos});
-  PJRT_METAL_SYMBOLS(X)
-#undef X
-  return "{\"messages\": [" + messages + "],\n\"classes\": [" + classes + "],\n\"constants\": [" + constants +
-         "],\n\"symbols\": [" + symbols + "]}\n";
 }
 
 }  // namespace pjrt_metal::metal

@@ -16,10 +16,6 @@ namespace {
 
 // Kernels are compiled on this many threads; Metal's compiler runs in processes of its own.
 constexpr size_t kCompileThreads = 8;
-// Argument table entries for buffers, on every Apple GPU (Metal feature set tables).
-constexpr uint32_t kMaxBuffers = 31;
-// The SIMD width of every Apple GPU, which the targets' schedules count on.
-constexpr uint64_t kSimdWidth = 32;
 
 // MSL 3.1 brought bfloat.
 constexpr Language kLanguages[] = {{14, kLanguageVersion3_1, 31, "metal3.1"},
@@ -128,10 +124,6 @@ std::shared_ptr<const MetalPipeline> Pipelines::Build(const std::string& source,
     } else if (kind == ParamKind::kArgs) {
       pipeline->args_index = static_cast<int>(buffers++);
     }
-  }
-  if (buffers > kMaxBuffers) {
-    throw InvalidArgument(kernel.name + ": takes " + std::to_string(buffers) + " buffers, Metal binds at most " +
-                          std::to_string(kMaxBuffers));
   }
   const Pool pool;
   pipeline->state = State(source, kernel, key);

@@ -1,6 +1,7 @@
 // From kernels' sources to pipelines: looked up in memory, then on disk, then compiled.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -9,10 +10,28 @@
 #include <vector>
 
 #include "csrc/metal/archives.h"
-#include "csrc/metal/encoder.h"
+#include "csrc/metal/objc.h"
 #include "csrc/runtime/device.h"
 
 namespace pjrt_metal::metal {
+
+// The SIMD width of every Apple GPU, which the targets' schedules count on.
+inline constexpr uint64_t kSimdWidth = 32;
+
+// One kInput or kOutput parameter: its [[buffer(i)]], and whether the kernel writes to it.
+struct BufferParameter {
+  uint32_t index;
+  bool writes;
+};
+
+// `args_index`: [[buffer(i)]] of kArgs, or -1.
+struct MetalPipeline : Pipeline {
+  std::string name;
+  Ref state;
+  uint32_t max_threads = 0;  // in one threadgroup of this kernel
+  std::vector<BufferParameter> buffers;
+  int args_index = -1;
+};
 
 // MSL's version that kernels are compiled as: the newest that this macOS has and the compiler uses.
 struct Language {

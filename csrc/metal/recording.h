@@ -9,10 +9,11 @@
 #include <vector>
 
 #include "csrc/metal/hazards.h"
-#include "csrc/metal/mpsgraph.h"
-#include "csrc/metal/resources.h"
+#include "csrc/metal/pipelines.h"
 
 namespace pjrt_metal::metal {
+
+struct GraphCall;  // mpsgraph.h
 
 struct BoundBuffer {
   Id buffer;

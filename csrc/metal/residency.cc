@@ -18,17 +18,17 @@ Residency::Residency(Id device, Id queue) : queue_(Ref::Retain(queue)) {
   SendIfAvailable<Message::kAddResidencySet>(queue, set_.get());
 }
 
-void Residency::Add(Id allocation) {
+void Residency::Add(Id buffer) {
   const std::lock_guard lock(mutex_);
   if (!set_) return;
-  added_ = SendIfAvailable<Message::kAddAllocation>(set_.get(), allocation);
+  added_ = SendIfAvailable<Message::kAddAllocation>(set_.get(), buffer);
 }
 
-void Residency::Remove(Id allocation) {
+void Residency::Remove(Id buffer) {
   const std::lock_guard lock(mutex_);
   if (!set_) return;
   const Pool pool;  // memory is given up on any thread
-  removed_ = SendIfAvailable<Message::kRemoveAllocation>(set_.get(), allocation);
+  removed_ = SendIfAvailable<Message::kRemoveAllocation>(set_.get(), buffer);
 }
 
 void Residency::Commit(bool removals_only) {

@@ -16,10 +16,10 @@ class Residency {
   Residency(const Residency&) = delete;
   Residency& operator=(const Residency&) = delete;
 
-  // `allocation`: a heap or a buffer. What is added or removed counts from the next Commit, which is dear: one for
+  // What is added or removed counts from the next Commit, which is dear: one for
   // many. The set retains what it holds, so what was removed is freed by Commit.
-  void Add(Id allocation);
-  void Remove(Id allocation);
+  void Add(Id buffer);
+  void Remove(Id buffer);
   // `removals_only`: only if there is memory to free.
   void Commit(bool removals_only = false);
   // The GPU needs none of it any more; everything later is ignored.

@@ -1,12 +1,11 @@
-// Everything of Apple's that csrc/metal names: messages with their types, classes, C functions and
-// constants, each with the macOS version that introduced it. The typed senders of objc.h are made
-// from these tables, so what is not in them cannot be sent; tests compare them with public facts of
-// Apple's API.
+// Everything that csrc/metal names of Foundation, Metal and MPSGraph: messages with their types, classes, C functions
+// and constants, each with the macOS version that introduced it. The typed senders of objc.h are made from these
+// tables, so what is not in them cannot be sent; tests compare them with public facts of Apple's API. The C functions
+// of the Objective-C runtime and of libdispatch are named where they are looked up (objc.cc, pressure.cc).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
 struct objc_object;
 struct objc_selector;
@@ -19,9 +18,6 @@ struct CompletionBlock;  // objc.h: a block by the documented ABI
 
 struct Size {  // MTLSize
   uint64_t width, height, depth;
-};
-struct SizeAndAlign {  // MTLSizeAndAlign
-  uint64_t size, align;
 };
 struct OsVersion {  // NSOperatingSystemVersion
   int64_t major, minor, patch;
@@ -63,13 +59,8 @@ inline constexpr int kMinimumMacos = 13;
   X(kMaxThreadsPerThreadgroup, "MTLDevice", "maxThreadsPerThreadgroup", Size(), "10.11")                     \
   X(kNewCommandQueue, "MTLDevice", "newCommandQueue", Id(), "10.11")                                         \
   X(kNewBufferWithLength, "MTLDevice", "newBufferWithLength:options:", Id(uint64_t, uint64_t), "10.11")      \
-  X(kNewBufferWithBytes, "MTLDevice", "newBufferWithBytes:length:options:",                                  \
-    Id(const void*, uint64_t, uint64_t), "10.11")                                                            \
   X(kNewBufferWithBytesNoCopy, "MTLDevice", "newBufferWithBytesNoCopy:length:options:deallocator:",          \
     Id(void*, uint64_t, uint64_t, CompletionBlock*), "10.11")                                                \
-  X(kHeapBufferSizeAndAlign, "MTLDevice", "heapBufferSizeAndAlignWithLength:options:",                       \
-    SizeAndAlign(uint64_t, uint64_t), "10.13")                                                               \
-  X(kNewHeap, "MTLDevice", "newHeapWithDescriptor:", Id(Id), "10.13")                                        \
   X(kNewResidencySet, "MTLDevice", "newResidencySetWithDescriptor:error:", Id(Id, Id*), "15.0")              \
   X(kNewLibraryWithSource, "MTLDevice", "newLibraryWithSource:options:error:", Id(Id, Id, Id*), "10.11")     \
   X(kNewComputePipelineState, "MTLDevice",                                                                   \
@@ -96,14 +87,6 @@ inline constexpr int kMinimumMacos = 13;
   X(kContents, "MTLBuffer", "contents", void*(), "10.11")                                                    \
   X(kSetErrorOptions, "MTLCommandBufferDescriptor", "setErrorOptions:", void(uint64_t), "11.0")              \
   X(kCommandBufferWithDescriptor, "MTLCommandQueue", "commandBufferWithDescriptor:", Id(Id), "11.0")         \
-  X(kSetHeapSize, "MTLHeapDescriptor", "setSize:", void(uint64_t), "10.13")                                  \
-  X(kSetHeapStorageMode, "MTLHeapDescriptor", "setStorageMode:", void(uint64_t), "10.13")                    \
-  X(kSetHeapHazardTrackingMode, "MTLHeapDescriptor", "setHazardTrackingMode:", void(uint64_t), "10.15")      \
-  X(kSetHeapType, "MTLHeapDescriptor", "setType:", void(int64_t), "10.15")                                   \
-  X(kDeviceOfHeap, "MTLHeap", "device", Id(), "10.13")                                                       \
-  X(kHeapSize, "MTLHeap", "size", uint64_t(), "10.13")                                                       \
-  X(kNewBufferAtOffset, "MTLHeap", "newBufferWithLength:options:offset:",                                    \
-    Id(uint64_t, uint64_t, uint64_t), "10.15")                                                               \
   X(kAddAllocation, "MTLResidencySet", "addAllocation:", void(Id), "15.0")                                   \
   X(kRemoveAllocation, "MTLResidencySet", "removeAllocation:", void(Id), "15.0")                             \
   X(kCommitResidency, "MTLResidencySet", "commit", void(), "15.0")                                           \
@@ -198,7 +181,6 @@ inline constexpr int kMinimumMacos = 13;
   X(kMTLCompileOptions, "MTLCompileOptions", "10.11")                         \
   X(kMTLComputePipelineDescriptor, "MTLComputePipelineDescriptor", "10.11")   \
   X(kMTLBinaryArchiveDescriptor, "MTLBinaryArchiveDescriptor", "11.0")        \
-  X(kMTLHeapDescriptor, "MTLHeapDescriptor", "10.13")                         \
   X(kMTLResidencySetDescriptor, "MTLResidencySetDescriptor", "15.0")          \
   X(kMTLCaptureManager, "MTLCaptureManager", "10.13")                         \
   X(kMTLCaptureDescriptor, "MTLCaptureDescriptor", "10.15")
@@ -225,10 +207,6 @@ inline constexpr int kMinimumMacos = 13;
   X(kEncoderExecutionStatus, "MTLCommandBufferErrorOptionEncoderExecutionStatus", uint64_t, 1, "11.0")       \
   X(kEncoderAffected, "MTLCommandEncoderErrorStateAffected", int64_t, 2, "11.0")                             \
   X(kEncoderFaulted, "MTLCommandEncoderErrorStateFaulted", int64_t, 4, "11.0")                               \
-  X(kHazardTrackingTracked, "MTLResourceHazardTrackingModeTracked", uint64_t, 2 << 8, "10.13")               \
-  X(kHeapStorageModeShared, "MTLStorageModeShared", uint64_t, 0, "10.11")                                    \
-  X(kHeapHazardTrackingTracked, "MTLHazardTrackingModeTracked", uint64_t, 2, "10.15")                        \
-  X(kHeapTypePlacement, "MTLHeapTypePlacement", int64_t, 1, "10.15")                                         \
   X(kPipelineOptionNone, "MTLPipelineOptionNone", uint64_t, 0, "10.11")                                      \
   X(kFailOnBinaryArchiveMiss, "MTLPipelineOptionFailOnBinaryArchiveMiss", uint64_t, 1 << 2, "11.0")          \
   X(kCaptureToDocument, "MTLCaptureDestinationGPUTraceDocument", int64_t, 2, "10.15")                        \
@@ -254,19 +232,10 @@ inline constexpr int kMinimumMacos = 13;
   X(kGraphHwio, "MPSGraphTensorNamedDataLayoutHWIO", uint64_t, 3, "11.0")                                    \
   X(kGraphOptimizationLevel0, "MPSGraphOptimizationLevel0", uint64_t, 0, "12.3")
 
-// C functions and data looked up by name: X(library, symbol, macOS). `objc_msg_lookup` is GNU's sender,
-// which tests have in place of Apple's `objc_msgSend`.
-#define PJRT_METAL_SYMBOLS(X)                                     \
-  X("libobjc", "objc_getClass", "10.0")                           \
-  X("libobjc", "sel_registerName", "10.0")                        \
-  X("libobjc", "objc_msgSend", "10.0")                            \
-  X("libSystem", "_NSConcreteStackBlock", "10.6")                 \
-  X("libSystem", "_dispatch_source_type_memorypressure", "10.9")  \
-  X("libSystem", "dispatch_source_create", "10.6")                \
-  X("libSystem", "dispatch_source_set_event_handler_f", "10.6")   \
-  X("libSystem", "dispatch_resume", "10.6")                       \
-  X("Metal", "MTLCopyAllDevices", "10.11") \
-  X("Metal", "MTLCommandBufferEncoderInfoErrorKey", "11.0")
+// C functions and data of Metal's: X(identifier, Apple's name, macOS).
+#define PJRT_METAL_SYMBOLS(X)                                                  \
+  X(kCopyAllDevices, "MTLCopyAllDevices", "10.11")                             \
+  X(kEncoderInfoErrorKey, "MTLCommandBufferEncoderInfoErrorKey", "11.0")
 // clang-format on
 
 enum class Message : size_t {
@@ -293,6 +262,9 @@ inline constexpr size_t kGraphClasses = static_cast<size_t>(GraphClass::kEnd);
 
 #define X(identifier, name, type, value, macos) inline constexpr type identifier = value;
 PJRT_METAL_CONSTANTS(X)
+#undef X
+#define X(identifier, name, macos) inline constexpr const char* identifier = name;
+PJRT_METAL_SYMBOLS(X)
 #undef X
 
 template <Message>
@@ -335,10 +307,5 @@ constexpr int MajorVersion(const char* macos) {
   for (; *macos >= '0' && *macos <= '9'; ++macos) major = major * 10 + (*macos - '0');
   return major;
 }
-
-// The tables as JSON (arrays "messages" of [receiver, selector, types, macOS], "classes",
-// "constants", "symbols"), with types in Objective-C's encoding (arm64: BOOL is B), made from the
-// signatures sent.
-std::string FactsAsJson();
 
 }  // namespace pjrt_metal::metal

@@ -14,7 +14,7 @@ constexpr uint32_t kMagic = 0x504d4a50;  // "PJMP", little-endian
 constexpr uint32_t kVersion = 2;
 // Loops and branches inside one another: far more than any program has, far less than the stack holds.
 constexpr int kMaxDepth = 64;
-constexpr size_t kMaxBuffers = 31;  // Metal's limit for one kernel, argument bytes included
+constexpr size_t kMaxBuffers = 31;  // of one kernel, argument bytes included: every Apple GPU's argument table
 
 // zlib's CRC-32: reflected polynomial 0xEDB88320.
 uint32_t Crc32(std::span<const std::byte> bytes) {

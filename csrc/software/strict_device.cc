@@ -15,7 +15,6 @@ namespace pjrt_metal::software {
 namespace {
 
 constexpr const char* kFamilies[] = {"apple7", "apple8", "apple9"};
-constexpr uint32_t kMaxBuffers = 31;  // of a kernel, arguments included
 
 struct StrictPipeline : Pipeline {
   StrictKernel kernel;
@@ -146,11 +145,6 @@ class StrictDevice : public Device {
         pipeline->writable.push_back(kind == ParamKind::kOutput);
       }
       pipeline->takes_args |= kind == ParamKind::kArgs;
-    }
-    const size_t count = pipeline->names.size() + (pipeline->takes_args ? 1 : 0);
-    if (count > kMaxBuffers) {
-      throw InvalidArgument(source.name + ": takes " + std::to_string(count) + " buffers, Metal binds at most " +
-                            std::to_string(kMaxBuffers));
     }
     return pipeline;
   }

@@ -364,6 +364,7 @@ const Fault kFaults[] = {
     {"blit_itself", [](Metal& m) { m.Copy(m.a, 0, m.a, 4, 8); }, "blit onto itself"},
     // Resources.
     {"managed", [](Metal& m) { m.Buffer(4, 1 << 4); }, "resource options 0x10"},
+    {"untracked", [](Metal& m) { m.Buffer(4, 1 << 8); }, "resource options 0x100"},
     {"private_contents", [](Metal& m) { Send<kContents>(m.Buffer(4, 2 << 4).get()); }, "contents of a private buffer"},
     {"empty_buffer", [](Metal& m) { m.Buffer(0); }, "buffer of no bytes"},
     {"huge_buffer", [](Metal& m) { m.Buffer((1ull << 32) + 1); }, "buffer of 4294967297 bytes"},

@@ -1,4 +1,4 @@
-"""What the Metal device keeps and gives back, against the fake Metal: archives, heaps, residency, captures."""
+"""What the Metal device keeps and gives back, against the fake Metal: archives, residency, captures."""
 
 from __future__ import annotations
 

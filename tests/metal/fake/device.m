@@ -4,6 +4,8 @@
 #include "tests/metal/fake/internal.h"
 
 static const uint64_t kMaxBufferLength = 1ull << 32;
+static long elsewhere;  // allocated by others in this process
+void FakeUseElsewhere(long bytes) { elsewhere = bytes; }
 // MTLLanguageVersion: major << 16 | minor.
 static const uint64_t kMetal30 = 0x30000, kMetal31 = 0x30001;
 
@@ -19,6 +21,9 @@ static const uint64_t kMetal30 = 0x30000, kMetal31 = 0x30001;
 }
 - (uint64_t)recommendedMaxWorkingSetSize {
   return 1ull << 33;
+}
+- (uint64_t)currentAllocatedSize {
+  return (uint64_t)(FakeAllocated() + elsewhere);
 }
 - (uint64_t)maxBufferLength {
   return kMaxBufferLength;
@@ -36,11 +41,6 @@ static const uint64_t kMetal30 = 0x30000, kMetal31 = 0x30001;
   CHECK(length <= kMaxBufferLength, "buffer of %lu bytes", length);
   if (Fails("allocate") || length > kMaxBufferLength) return nil;
   return MakeBuffer(length, options);
-}
-- (id)newBufferWithBytes:(const void *)bytes length:(uint64_t)length options:(uint64_t)options {
-  MTLBuffer *buffer = [self newBufferWithLength:length options:options];
-  if (buffer != nil) memcpy(buffer->bytes, bytes, length);
-  return buffer;
 }
 - (id)newBufferWithBytesNoCopy:(void *)bytes
                         length:(uint64_t)length

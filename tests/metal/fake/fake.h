@@ -26,7 +26,7 @@ const char* FakeLiveNames(void);
 //   lose       as continue, and the committed one fails
 //   reorder    completions come swapped in pairs
 //   commandBuffer, encoder   nil instead of one
-//   heap       heaps                 residency  residency sets
+//   residency  residency sets
 //   archive    pipelines' archives   disk       archives, while they are written
 //   capture    recordings            destination  recordings into documents are not known
 //   virtual    the GPU is a virtual machine's
@@ -44,8 +44,8 @@ long FakeBarriers(void);
 // How many executables MPSGraph has encoded.
 long FakeGraphCalls(void);
 
-// Memory on heaps; and what the process is said to use beside it.
-long FakeInHeaps(void);
+// Bytes of the device's buffers; and what the process is said to use beside them.
+long FakeAllocated(void);
 void FakeUseElsewhere(long bytes);
 // Allocations in the residency set, and how often it was committed.
 int FakeResident(void);

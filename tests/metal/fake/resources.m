@@ -5,14 +5,17 @@
 #include "tests/metal/fake/internal.h"
 
 // MTLResourceOptions.
-enum { kShared = 0, kPrivate = 2 << 4, kUntracked = 1 << 8, kTracked = 2 << 8 };
+enum { kShared = 0, kPrivate = 2 << 4, kTracked = 2 << 8 };
 
 static const uint64_t kPage = 16384;
 static const uint64_t kAlignment = 256;
 
+static long allocated;
+long FakeAllocated(void) { return __atomic_load_n(&allocated, __ATOMIC_SEQ_CST); }
+
 // Page-aligned from a page on. Smaller ones are not, and end at a page that nobody may touch.
 MTLBuffer *MakeBuffer(uint64_t length, uint64_t options) {
-  CHECK((options & ~(uint64_t)(kPrivate | kUntracked | kTracked)) == 0, "resource options 0x%lx", options);
+  CHECK((options & ~(uint64_t)(kPrivate | kTracked)) == 0, "resource options 0x%lx", options);
   CHECK(length > 0, "buffer of no bytes");
   MTLBuffer *buffer = [MTLBuffer alloc];
   const uint64_t used = (length + kPage - 1) / kPage * kPage;
@@ -23,6 +26,7 @@ MTLBuffer *MakeBuffer(uint64_t length, uint64_t options) {
   const uint64_t rounded = (length + kAlignment - 1) / kAlignment * kAlignment;
   buffer->bytes = length < kPage ? buffer->pages + used - rounded : buffer->pages;
   buffer->length = length;
+  __atomic_add_fetch(&allocated, (long)length, __ATOMIC_SEQ_CST);
   buffer->options = options;
   memset(buffer->bytes, 0xff, length);  // what nobody wrote is no number, and shows
   return buffer;
@@ -34,7 +38,10 @@ MTLBuffer *MakeBuffer(uint64_t length, uint64_t options) {
   return (options & kPrivate) == 0 ? bytes : NULL;
 }
 - (void)dealloc {
-  if (pages != NULL) munmap(pages, mapped);
+  if (pages != NULL) {
+    munmap(pages, mapped);
+    __atomic_sub_fetch(&allocated, (long)length, __ATOMIC_SEQ_CST);
+  }
   bytes = NULL;
   [super dealloc];
 }
