@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 from jax.lax import linalg
 
-from mlir_lowering.dtypes import BY_NAME
-
 Function = Callable[[Any], Any]
 
 
@@ -73,8 +71,6 @@ _FAMILIES: dict[str, tuple[Function, Function]] = {
     "gradient_of_eigh": (jax.grad(lambda a: (jnp.linalg.eigh(a)[0] ** 2).sum().real), _hermitian),
     "vmap_of_solve": (jax.vmap(lambda row: jnp.linalg.solve(jnp.outer(row, row) + jnp.eye(row.size), row)), _general),
 }
-# What makes complex numbers of real ones.
-_COMPLEX_RESULTS = frozenset({"eig", "eigvals"})
 # jax does not take batches, or no matrix that small, on the CPU either.
 _NO_BATCH = frozenset(
     {"lstsq", "qr_pivoting", "vmap_of_solve", "cho_solve", "gradient_of_cholesky", "gradient_of_eigh"}
@@ -86,17 +82,10 @@ _SHAPES = [(4, 4), (1, 1), (0, 0), (2, 3, 3), (0, 3, 3)]
 _TOLERANCES = {np.float32: 3e-4, np.float64: 1e-9, np.complex64: 3e-4, np.complex128: 1e-9}
 
 
-# Kernels that compute with complex numbers may not be there yet; their cases come with them.
-_COMPLEX_KERNELS = bool(BY_NAME["complex<f32>"].msl)
-
-
 def _cases() -> list[Any]:
     cases = []
     for name in _FAMILIES:
         for dtype in _TOLERANCES:
-            is_complex = np.issubdtype(dtype, np.complexfloating) or name in _COMPLEX_RESULTS
-            if is_complex and not _COMPLEX_KERNELS:
-                continue
             # All shapes in one type; of the others one matrix and one batch.
             for shape in _SHAPES if dtype is np.float32 else [(4, 4), (2, 3, 3)]:
                 if (len(shape) > 2 and name in _NO_BATCH) or shape[-1] < _AT_LEAST.get(name, 0):
