@@ -44,19 +44,26 @@ Ref Archives::Find(const Digest& key) {
   return loaded;
 }
 
-void Archives::Add(const Digest& key, Id pipeline) {
-  const std::string folder = folder_.Open();
-  if (folder.empty()) return;
+Ref Archives::Make(Id pipeline) {
+  if (folder_.Open().empty()) return Ref();
   const Pool pool;
-  const std::string path = ArchivePath(folder, key);
-  const std::string temporary = TemporaryPath(folder);
   // Without a URL: an empty archive.
   const Ref descriptor = New(Class::kMTLBinaryArchiveDescriptor);
   Id error = nullptr;
-  const Ref archive = Ref::Adopt(Send<Message::kNewBinaryArchive>(device_.get(), descriptor.get(), &error));
+  Ref archive = Ref::Adopt(Send<Message::kNewBinaryArchive>(device_.get(), descriptor.get(), &error));
+  if (archive && Send<Message::kAddComputePipelineFunctions>(archive.get(), pipeline, &error)) return archive;
+  LogPhase("metal: not archived", 0, ErrorText(error));
+  return Ref();
+}
+
+void Archives::Add(const Digest& key, Id archive) {
+  const Pool pool;
+  const std::string folder = folder_.Open();
+  const std::string path = ArchivePath(folder, key);
+  const std::string temporary = TemporaryPath(folder);
+  Id error = nullptr;
   std::string problem;
-  if (!archive || !Send<Message::kAddComputePipelineFunctions>(archive.get(), pipeline, &error) ||
-      !Send<Message::kSerializeToUrl>(archive.get(), FileUrl(temporary), &error)) {
+  if (!Send<Message::kSerializeToUrl>(archive, FileUrl(temporary), &error)) {
     problem = ErrorText(error);
   } else if (const std::optional<std::string> bytes = ReadFile(temporary); !bytes) {
     problem = "Metal wrote no file";

@@ -19,8 +19,11 @@ class Archives {
 
   // A sound archive of that name, or an empty reference.
   Ref Find(const Digest& key);
-  // Keeps the machine code of the pipeline that `descriptor` describes.
-  void Add(const Digest& key, Id descriptor);
+  // An archive with the machine code of the pipeline that `descriptor` describes; an empty reference if none can be had
+  // or kept.
+  Ref Make(Id descriptor);
+  // Keeps what Make gave.
+  void Add(const Digest& key, Id archive);
 
  private:
   Ref device_;

@@ -43,6 +43,7 @@ void CommandBuffer::EndEncoder() {
   kind_ = Kind::kNone;
   state_ = nullptr;
   hazards_.Clear();
+  std::ranges::fill(bound_, BoundBuffer{});
 }
 
 void CommandBuffer::Encode(const Recording& recording) {
@@ -51,6 +52,7 @@ void CommandBuffer::Encode(const Recording& recording) {
     std::visit([&](const auto& one) { Encode(one, recording); }, command);
     ++commands_;
   }
+  bytes_ += recording.bytes;
 }
 
 void CommandBuffer::Encode(const Launch& launch, const Recording& recording) {
@@ -68,11 +70,18 @@ void CommandBuffer::Encode(const Launch& launch, const Recording& recording) {
     passes_.back().kernels.push_back(pipeline.name);
   }
   for (const BoundBuffer& bound : std::span(recording.buffers).subspan(launch.first_buffer, launch.buffers)) {
-    Send<Message::kSetBuffer>(encoder, bound.buffer, bound.offset, bound.index);
+    BoundBuffer& before = bound_[bound.index];
+    if (before.buffer != bound.buffer) {
+      Send<Message::kSetBuffer>(encoder, bound.buffer, bound.offset, bound.index);
+    } else if (before.offset != bound.offset) {
+      Send<Message::kSetBufferOffset>(encoder, bound.offset, bound.index);
+    }
+    before = bound;
   }
   if (launch.argument_bytes > 0) {
     Send<Message::kSetBytes>(encoder, recording.arguments.data() + launch.first_argument_byte, launch.argument_bytes,
                              pipeline.args_index);
+    bound_[pipeline.args_index] = {};
   }
   Send<Message::kDispatchThreads>(encoder, launch.threads, launch.threadgroup);
 }
@@ -134,7 +143,13 @@ std::optional<Error> CommandBuffer::Failure(Id buffer) const {
       if (metal == given) code = ours;
     }
   }
-  return Error(code, "Metal could not run a submission: " + ErrorText(error) + Blamed(error));
+  std::string text = ErrorText(error);
+  // Of a GPU that also draws: it has no code of its own.
+  if (text.find("Impacting Interactivity") != std::string::npos) {
+    code = Code::kDeadlineExceeded;
+    text += ": macOS needed the GPU for the display; make single operations smaller (a smaller batch)";
+  }
+  return Error(code, "Metal could not run a submission: " + text + Blamed(error));
 }
 
 // The encoders that the error calls faulted or affected, by the labels that they were given; all

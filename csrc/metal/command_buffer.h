@@ -28,6 +28,9 @@ class CommandBuffer {
   // Throws what Metal refuses; the commands before that one stay.
   void Encode(const Recording& recording);
   size_t commands() const { return commands_; }
+  bool IsLong() const { return commands_ >= kLongCommands || bytes_ >= kLongBytes; }
+  // MPSGraph has committed a part.
+  bool continued() const { return !committed_.empty(); }
   // `handler` is called once, on a thread of Metal's, when all is complete.
   void Commit(std::function<void()> handler);
 
@@ -64,10 +67,12 @@ class CommandBuffer {
   bool watched_ = false;
   Ref encoder_;  // open if kind_ is not kNone
   Kind kind_ = Kind::kNone;
-  Id state_ = nullptr;  // the pipeline state set in the open compute encoder
-  Hazards hazards_;     // of the open compute encoder
+  Id state_ = nullptr;          // the pipeline state set in the open compute encoder
+  Hazards hazards_;             // of the open compute encoder
+  BoundBuffer bound_[31] = {};  // in the open compute encoder, by index
   std::vector<Pass> passes_;
   size_t commands_ = 0;
+  uint64_t bytes_ = 0;
 };
 
 }  // namespace pjrt_metal::metal

@@ -10,13 +10,11 @@ namespace {
 
 // One command buffer runs while the next waits at the GPU.
 constexpr size_t kBusy = 2;
-// A command buffer costs some tens of microseconds beyond its commands: below a microsecond each at
-// this length, which still gives a GPU that is busy with launches of 5 us something to do soon.
-constexpr size_t kLongBatch = 64;
 // Waiting longer than it takes to commit saves nothing.
 constexpr std::chrono::microseconds kOldBatch(500);
-// A Metal queue has 64 command buffers that have not completed, and blocks the thread that asks for
-// one more; ours must not wait there, since completions need the lock that it holds.
+// A Metal queue has kMaxCommandBuffers that have not completed, and blocks the thread that asks for one more; ours must
+// not wait there, since completions need the lock that it holds. What is above the batches' own is for those that
+// MPSGraph makes.
 constexpr size_t kMaxBatches = 32;
 
 }  // namespace
@@ -39,18 +37,27 @@ CommandBuffer& CommandQueue::OpenCommandBuffer() {
 
 void CommandQueue::EncodeLocked(Lock& lock, const Recording& recording, const SubmissionRef& submission) {
   if (recording.commands.empty()) return;
+  // What MPSGraph commits on its way must not pass a host step, nor what waits behind one.
+  const auto in_turn = [&] {
+    return !recording.calls_graph || std::ranges::all_of(sealed_, [](const BatchRef& b) { return b->host_steps == 0; });
+  };
   // A step that submits must not wait for itself to return.
-  changed_.wait(lock, [this] { return sealed_.size() < kMaxBatches || step_thread_ == std::this_thread::get_id(); });
+  const bool in_step = step_thread_ == std::this_thread::get_id();
+  changed_.wait(lock, [&] { return in_step || (sealed_.size() < kMaxBatches && in_turn()); });
+  if (!in_turn() && !submission->error) submission->error = Internal("a library call is submitted by a host step");
   if (submission->error) return;
   try {
     CommandBuffer& commands = OpenCommandBuffer();
     std::vector<SubmissionRef>& parts = open_->parts;
     if (std::ranges::find(parts, submission) == parts.end()) parts.push_back(submission);
     commands.Encode(recording);
+    if (commands.continued()) Seal();
   } catch (const Error& error) {
     submission->error = error;
   } catch (const std::bad_alloc&) {
     submission->error = ResourceExhausted("the host is out of memory while encoding a submission");
+  } catch (...) {  // an Objective-C exception
+    submission->error = Internal("Metal refused a submission with an exception");
   }
 }
 
@@ -127,7 +134,7 @@ bool CommandQueue::GpuWouldIdle() const {
 void CommandQueue::Advance(Lock& lock) {
   while (true) {
     if (open_ &&
-        (GpuWouldIdle() || (open_->commands && (open_->commands->commands() >= kLongBatch ||
+        (GpuWouldIdle() || (open_->commands && (open_->commands->IsLong() ||
                                                 std::chrono::steady_clock::now() - open_->opened > kOldBatch)))) {
       Seal();
     }

@@ -13,8 +13,11 @@ namespace {
 constexpr size_t kBlitAlignment = 4;
 // Threads of one launch of the byte copy: below 2^32, and a multiple of any threadgroup's size.
 constexpr size_t kCopyChunk = size_t{1} << 30;
-// Commands recorded before they are encoded: the GPU need not wait for the end of a long submission.
-constexpr size_t kMaxRecorded = 64;
+
+struct Range {
+  BoundBuffer bound;
+  Access access;
+};
 
 class MetalEncoder : public Encoder {
  public:
@@ -32,6 +35,7 @@ class MetalEncoder : public Encoder {
   void Commit(std::function<void(std::optional<Error>)> done) override;
 
  private:
+  void Bind(const Range& range);
   void Record(const Command& command);
 
   std::shared_ptr<CommandQueue> queue_;
@@ -39,11 +43,6 @@ class MetalEncoder : public Encoder {
   Recording recording_;  // what is not encoded yet
   SubmissionRef submission_ = std::make_shared<Submission>();
   bool encoded_ = false;  // some of the submission's commands may be running
-};
-
-struct Range {
-  BoundBuffer bound;
-  Access access;
 };
 
 // Throws if the binding's first `bytes` are not all in its allocation.
@@ -80,9 +79,15 @@ MetalEncoder::~MetalEncoder() {
   if (encoded_) queue_->EncodeSync({}, submission_);
 }
 
+void MetalEncoder::Bind(const Range& range) {
+  recording_.buffers.push_back(range.bound);
+  recording_.accesses.push_back(range.access);
+  recording_.bytes += range.access.end - range.access.begin;
+}
+
 void MetalEncoder::Record(const Command& command) {
   recording_.commands.push_back(command);
-  if (recording_.commands.size() < kMaxRecorded) return;
+  if (!recording_.IsLong()) return;  // the GPU need not wait for the end of a long submission
   encoded_ = true;
   queue_->Encode(recording_, submission_);
   recording_.Clear();
@@ -109,9 +114,7 @@ void MetalEncoder::Dispatch(const Pipeline& abstract_pipeline, std::span<const B
       &pipeline,  recording_.buffers.size(), buffers.size(), recording_.arguments.size(), args.size(), threads,
       threadgroup};
   for (size_t i = 0; i < buffers.size(); ++i) {
-    const Range range = Resolve(buffers[i], 0, pipeline.buffers[i], pipeline.name);
-    recording_.buffers.push_back(range.bound);
-    recording_.accesses.push_back(range.access);
+    Bind(Resolve(buffers[i], 0, pipeline.buffers[i], pipeline.name));
   }
   recording_.arguments.insert(recording_.arguments.end(), args.begin(), args.end());
   Record(launch);
@@ -128,6 +131,7 @@ void MetalEncoder::Copy(Binding source, Binding destination, size_t bytes) {
     }
   }
   if ((from.offset | to.offset | bytes) % kBlitAlignment == 0) {
+    recording_.bytes += 2 * bytes;
     Record(Blit{from.buffer, from.offset, to.buffer, to.offset, bytes});
     return;
   }
@@ -145,10 +149,9 @@ void MetalEncoder::Call(const LibraryCall& abstract_call, std::span<const Bindin
   if (buffers.size() != 3) throw Internal(call.name + ": called with " + std::to_string(buffers.size()) + " buffers");
   const GraphLaunch launch = {&call, recording_.buffers.size()};
   for (uint32_t i = 0; i < 3; ++i) {
-    const Range range = Resolve(buffers[i], buffers[i].bytes, {i, i == 2}, call.name);
-    recording_.buffers.push_back(range.bound);
-    recording_.accesses.push_back(range.access);
+    Bind(Resolve(buffers[i], buffers[i].bytes, {i, i == 2}, call.name));
   }
+  recording_.calls_graph = true;
   Record(launch);
 }
 

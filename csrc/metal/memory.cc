@@ -14,7 +14,9 @@ MetalAllocation::MetalAllocation(Ref buffer, size_t size, std::shared_ptr<Reside
 }
 
 MetalAllocation::~MetalAllocation() {
+  const Pool pool;  // memory is given up on any thread
   if (residency_) residency_->Remove(buffer_.get());
+  buffer_ = Ref();
 }
 
 Memory::Memory(Id device, Id queue, std::string kind, uint64_t working_set, uint64_t largest)

@@ -105,7 +105,7 @@ MetalDevice::MetalDevice(Id device, const OsVersion& macos, const std::string& b
   info_.details = "GPU family " + std::string(family->target) + ", unified memory, working set " +
                   Gigabytes(info_.memory_bytes) + ", largest buffer " + Gigabytes(info_.max_buffer_bytes) +
                   ", threadgroup memory " + std::to_string(threadgroup_bytes >> 10) + " KiB";
-  Ref queue = Ref::Adopt(Send<Message::kNewCommandQueue>(device));
+  Ref queue = Ref::Adopt(Send<Message::kNewCommandQueue>(device, kMaxCommandBuffers));
   if (!queue) throw Error(Code::kUnavailable, "Metal gave no command queue");
   Send<Message::kSetQueueLabel>(queue.get(), String("pjrt_metal").get());
   pipelines_ = std::make_unique<Pipelines>(device, *language, info_.kind + '\0' + build, ArchiveFolder(info_.kind));

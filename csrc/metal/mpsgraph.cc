@@ -128,8 +128,13 @@ LibraryCallRef Compile(Id device, const LibraryOp& op) {
     LogPhase("library: no mpsgraph", 0, call->name + ": it made no executable of two inputs");
     return nullptr;
   }
-  for (uint64_t i = 0; i < 2; ++i) {
-    call->feeds[i] = Send<Message::kObjectAtIndex>(order, i) == placeholders[0] ? 0 : 1;
+  const Id first = Send<Message::kObjectAtIndex>(order, uint64_t{0}),
+           second = Send<Message::kObjectAtIndex>(order, uint64_t{1});
+  if (first == placeholders[1] && second == placeholders[0]) {
+    std::swap(call->feeds[0], call->feeds[1]);
+  } else if (first != placeholders[0] || second != placeholders[1]) {
+    LogPhase("library: no mpsgraph", 0, call->name + ": its executable names its inputs by other tensors");
+    return nullptr;
   }
   return call;
 }
@@ -179,7 +184,7 @@ Ref EncodeGraph(const GraphCall& call, Id command_buffer, std::span<const BoundB
   const Id inputs = ArrayOf({data[call.feeds[0]].get(), data[call.feeds[1]].get()});
   const Id outer = Send<Message::kMpsCommandBuffer>(Of(GraphClass::kMPSCommandBuffer), command_buffer);
   Send<Message::kEncodeGraph>(call.executable.get(), outer, inputs, ArrayOf({data[2].get()}), nullptr);
-  return Ref::Retain(Send<Message::kInnerCommandBuffer>(outer));
+  return Ref::Retain(Send<Message::kRootCommandBuffer>(outer));
 }
 
 }  // namespace pjrt_metal::metal

@@ -103,13 +103,19 @@ Ref Pipelines::State(const std::string& source, const KernelSource& kernel, cons
     LogPhase("metal: foreign archive", 0, kernel.name + ": " + ErrorText(error));
     Send<Message::kSetBinaryArchives>(descriptor.get(), nullptr);
   }
+  // Before the pipeline, which then need not be compiled again.
+  const Ref archive = archives_.Make(descriptor.get());
+  if (archive) {
+    Send<Message::kSetBinaryArchives>(descriptor.get(),
+                                      Send<Message::kArrayWithObject>(Of(Class::kNSArray), archive.get()));
+  }
   Ref state = make(kPipelineOptionNone, &error);
   if (!state) {
     throw Internal(kernel.name + ": Metal could not make its pipeline: " + ErrorText(error) +
                    "\nsource: " + SaveSource(source));
   }
   log(" compiled");
-  archives_.Add(digest, descriptor.get());
+  if (archive) archives_.Add(digest, archive.get());
   return state;
 }
 
@@ -163,6 +169,8 @@ std::vector<PipelineRef> Pipelines::Compile(const std::string& preamble, std::sp
         pipelines[i] = CompileOne(preamble, kernels[i]);
       } catch (...) {
         errors[i] = std::current_exception();
+        // An Objective-C exception may not show as one.
+        if (!errors[i]) errors[i] = std::make_exception_ptr(Internal(kernels[i].name + ": Metal raised an exception"));
       }
     }
   };

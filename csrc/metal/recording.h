@@ -45,13 +45,25 @@ struct GraphLaunch {
 
 using Command = std::variant<Launch, Blit, GraphLaunch>;
 
+// When a recording, or a command buffer, is long enough to be handed on. A command buffer costs some tens of
+// microseconds beyond its commands: below a microsecond each at this number, which still gives a GPU that is busy with
+// launches of 5 us something to do soon. macOS ends command buffers that keep the GPU from the display for seconds; at
+// this many bytes, square f32 matrices of 4600 x 4600, an M1 multiplies for a tenth of a second.
+constexpr size_t kLongCommands = 64;
+constexpr uint64_t kLongBytes = uint64_t{256} << 20;
+
 struct Recording {
   std::vector<Command> commands;
   std::vector<BoundBuffer> buffers;
   std::vector<Access> accesses;  // one a bound buffer
   std::vector<std::byte> arguments;
+  uint64_t bytes = 0;        // that its commands access
+  bool calls_graph = false;  // MPSGraph may commit what it is encoded into
 
+  bool IsLong() const { return commands.size() >= kLongCommands || bytes >= kLongBytes; }
   void Clear() {
+    bytes = 0;
+    calls_graph = false;
     commands.clear();
     buffers.clear();
     accesses.clear();

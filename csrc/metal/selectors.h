@@ -57,7 +57,7 @@ inline constexpr int kMinimumMacos = 13;
   X(kCurrentAllocatedSize, "MTLDevice", "currentAllocatedSize", uint64_t(), "10.13")                         \
   X(kMaxThreadgroupMemoryLength, "MTLDevice", "maxThreadgroupMemoryLength", uint64_t(), "10.13")             \
   X(kMaxThreadsPerThreadgroup, "MTLDevice", "maxThreadsPerThreadgroup", Size(), "10.11")                     \
-  X(kNewCommandQueue, "MTLDevice", "newCommandQueue", Id(), "10.11")                                         \
+  X(kNewCommandQueue, "MTLDevice", "newCommandQueueWithMaxCommandBufferCount:", Id(uint64_t), "10.11") \
   X(kNewBufferWithLength, "MTLDevice", "newBufferWithLength:options:", Id(uint64_t, uint64_t), "10.11")      \
   X(kNewBufferWithBytesNoCopy, "MTLDevice", "newBufferWithBytesNoCopy:length:options:deallocator:",          \
     Id(void*, uint64_t, uint64_t, CompletionBlock*), "10.11")                                                \
@@ -118,6 +118,7 @@ inline constexpr int kMinimumMacos = 13;
   X(kSetComputePipelineState, "MTLComputeCommandEncoder", "setComputePipelineState:", void(Id), "10.11")     \
   X(kSetBuffer, "MTLComputeCommandEncoder", "setBuffer:offset:atIndex:",                                     \
     void(Id, uint64_t, uint64_t), "10.11")                                                                   \
+  X(kSetBufferOffset, "MTLComputeCommandEncoder", "setBufferOffset:atIndex:", void(uint64_t, uint64_t), "10.11") \
   X(kSetBytes, "MTLComputeCommandEncoder", "setBytes:length:atIndex:",                                       \
     void(const void*, uint64_t, uint64_t), "10.11")                                                          \
   X(kDispatchThreads, "MTLComputeCommandEncoder", "dispatchThreads:threadsPerThreadgroup:",                  \
@@ -165,7 +166,7 @@ inline constexpr int kMinimumMacos = 13;
   X(kSetPreferPackedRows, "MPSNDArrayDescriptor", "setPreferPackedRows:", void(bool), "15.0")                \
   X(kInitArrayBuffer, "MPSNDArray", "initWithBuffer:offset:descriptor:", Id(Id, uint64_t, Id), "15.0")       \
   X(kMpsCommandBuffer, "+MPSCommandBuffer", "commandBufferWithCommandBuffer:", Id(Id), "10.15")              \
-  X(kInnerCommandBuffer, "MPSCommandBuffer", "commandBuffer", Id(), "10.15")
+  X(kRootCommandBuffer, "MPSCommandBuffer", "rootCommandBuffer", Id(), "10.15")
 
 // X(identifier, class, macOS)
 #define PJRT_METAL_CLASSES(X)                                                 \

@@ -52,6 +52,7 @@ void CopyLoops(const std::byte* source, std::byte* destination, std::span<const 
 }  // namespace
 
 Storage::~Storage() {
+  allocation.reset();  // a device lets go of memory before its owner does
   if (on_release) on_release();
 }
 

@@ -197,7 +197,7 @@ void ManyCommandBuffers() {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   });
-  Submit(f, log, 0, 100 * 64);
+  Submit(f, log, 0, 200 * 64);
   submitted = true;
   watch.join();
   EXPECT(log.InOrder(1));

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include <future>
 #include <map>
 #include <numeric>
+#include <thread>
 
 #include "csrc/metal/metal_device.h"
 #include "tests/checks.h"
@@ -264,6 +266,28 @@ void CallsInOrder() {
   }
 }
 
+// What MPSGraph commits does not pass a host step that is still to run.
+void CallsWaitForHostSteps() {
+  const auto device = Only();
+  const Arrays arrays(*device, kSmall, 0);
+  Allocation& lhs = *arrays.memory[0];
+  const std::vector<std::byte> numbers(lhs.data(), lhs.data() + lhs.size());
+  std::memset(lhs.data(), 0, lhs.size());
+  for (const char* mode : {"", "continue"}) {
+    FakeFail(mode);
+    auto encoder = device->NewEncoder();
+    encoder->Host([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      std::ranges::copy(numbers, lhs.data());
+    });
+    encoder->Call(*device->PrepareLibraryCall(kSmall, true), arrays.bindings());
+    EXPECT(!Finish(*encoder));
+    arrays.ExpectResult();
+    std::memset(lhs.data(), 0, lhs.size());
+    std::memset(arrays.memory[2]->data(), 0, arrays.memory[2]->size());
+  }
+}
+
 // MPSGraph committed our command buffer; what fails in either is the submission's error.
 void ContinuedErrors() {
   const auto device = Only();
@@ -340,6 +364,7 @@ const std::map<std::string, void (*)()> kChecks = {
     {"data_gradient", Convolutions<LibraryKind::kDataGradient>},
     {"weights_gradient", Convolutions<LibraryKind::kWeightsGradient>},
     {"calls_in_order", CallsInOrder},
+    {"calls_wait_for_host_steps", CallsWaitForHostSteps},
     {"continued_errors", ContinuedErrors},
     {"older_systems", OlderSystems},
     {"no_executable", NoExecutable},

@@ -29,7 +29,7 @@ struct Metal {
   Pool pool;
   Ref devices = Ref::Adopt(GetRuntime().copy_all_devices());
   Ref device = Ref::Retain(Send<kObjectAtIndex>(devices.get(), uint64_t{0}));
-  Ref queue = Ref::Adopt(Send<kNewCommandQueue>(device.get()));
+  Ref queue = Ref::Adopt(Send<kNewCommandQueue>(device.get(), uint64_t{64}));
   Ref a = Buffer(kBytes), out = Buffer(kBytes);
   Ref commands = NewCommands();
 
@@ -169,6 +169,13 @@ const Fault kFaults[] = {
        m.End(e);
      },
      "setBuffer of a released buffer"},
+    {"offset_of_bytes",
+     [](Metal& m) {
+       auto e = m.Ready();
+       Send<kSetBufferOffset>(e.get(), uint64_t{4}, uint64_t{2});
+       m.End(e);
+     },
+     "an offset for index 2, where no buffer is"},
     {"bytes_long",
      [](Metal& m) {
        auto e = m.Ready();

@@ -151,7 +151,8 @@ int FakePipelinesLimited(void) { return __atomic_load_n(&limited, __ATOMIC_SEQ_C
   if (state == nil) return nil;
   state->limit = descriptor->threads;
   if (state->limit > 0) __atomic_add_fetch(&limited, 1, __ATOMIC_SEQ_CST);
-  if (!hit) __atomic_add_fetch(&compiled, 1, __ATOMIC_SEQ_CST);
+  // What one has just put into an archive was compiled for that.
+  if ((options & kFailOnMiss) == 0) __atomic_add_fetch(&compiled, 1, __ATOMIC_SEQ_CST);
   return state;
 }
 @end

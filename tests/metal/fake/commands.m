@@ -124,6 +124,12 @@ long FakeDispatches(void) { return __atomic_load_n(&dispatches, __ATOMIC_SEQ_CST
   if (offset >= buffer->length) return;
   [self bind:(Bound){buffer, {buffer->bytes + offset, buffer->length - offset}, offset} at:index];
 }
+- (void)setBufferOffset:(uint64_t)offset atIndex:(uint64_t)index {
+  const bool set = index < kFakeMaxBuffers && bound[index].owner != nil &&
+                   strcmp(object_getClassName(bound[index].owner), "MTLBuffer") == 0;
+  CHECK(set, "an offset for index %lu, where no buffer is", index);
+  if (set) [self setBuffer:(MTLBuffer *)bound[index].owner offset:offset atIndex:index];
+}
 - (void)setBytes:(const void *)bytes length:(uint64_t)length atIndex:(uint64_t)index {
   CHECK(length > 0 && length <= kMaxInlineBytes, "setBytes of %lu bytes", length);
   FakeBytes *copy = [FakeBytes alloc];

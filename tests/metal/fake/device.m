@@ -34,8 +34,10 @@ static const uint64_t kMetal30 = 0x30000, kMetal31 = 0x30001;
 - (MTLSize)maxThreadsPerThreadgroup {
   return (MTLSize){1024, 1024, 1024};
 }
-- (id)newCommandQueue {
-  return [MTLCommandQueue alloc];
+- (id)newCommandQueueWithMaxCommandBufferCount:(uint64_t)count {
+  MTLCommandQueue *queue = [MTLCommandQueue alloc];
+  queue->places = (int)count;
+  return queue;
 }
 - (id)newBufferWithLength:(uint64_t)length options:(uint64_t)options {
   CHECK(length <= kMaxBufferLength, "buffer of %lu bytes", length);

@@ -6,7 +6,6 @@
 #include "tests/metal/fake/internal.h"
 
 // How many command buffers of a queue may be under way (Metal's default).
-static const int kMaxOutstanding = 64;
 // So long that whoever reads results without waiting finds that they are missing.
 static const useconds_t kLatency = 200;
 
@@ -155,15 +154,15 @@ void StartCommandBuffer(MTLCommandBuffer *buffer) {
 
 void TakePlace(MTLCommandQueue *queue) {
   pthread_mutex_lock(&fake_lock);
-  if (queue->outstanding >= kMaxOutstanding) ++place_waits;
-  while (queue->outstanding >= kMaxOutstanding && queue->uncommitted < kMaxOutstanding) {
+  if (queue->outstanding >= queue->places) ++place_waits;
+  while (queue->outstanding >= queue->places && queue->uncommitted < queue->places) {
     pthread_cond_wait(&changed, &fake_lock);
   }
-  const bool stuck = queue->uncommitted >= kMaxOutstanding;
+  const bool stuck = queue->uncommitted >= queue->places;
   ++queue->outstanding;
   ++queue->uncommitted;
   pthread_mutex_unlock(&fake_lock);
-  CHECK(!stuck, "%d command buffers of a queue are not committed: Metal would wait for ever", kMaxOutstanding);
+  CHECK(!stuck, "%d command buffers of a queue are not committed: Metal would wait for ever", queue->places);
 }
 
 void GiveUpPlace(MTLCommandQueue *queue) {

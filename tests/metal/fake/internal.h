@@ -192,6 +192,7 @@ enum { kEncoderUnknown = 0, kEncoderDone = 1, kEncoderFaulted = 4 };
 
 @interface MTLCommandQueue : NSObject {
  @public
+  int places;       // as many command buffers may be on their way
   int outstanding;  // command buffers that have not completed
   int uncommitted;  // of those
 }

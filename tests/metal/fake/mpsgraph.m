@@ -232,7 +232,7 @@ static double *Evaluate(MPSGraphTensor *tensor, MPSGraphTensor *const *placehold
   made->current = [buffer retain];
   return Autorelease(made);
 }
-- (id)commandBuffer {
+- (id)rootCommandBuffer {
   return current;
 }
 - (void)commitAndContinue {
