@@ -29,8 +29,11 @@ MOVES = frozenset(("stablehlo.transpose", "stablehlo.reshape", "stablehlo.revers
 _BFLOAT_LANGUAGE = 31
 
 # Sizes at which MPSGraph was seen to give wrong results, with no error: pytorch/pytorch#195163 (sums over 32767 and
-# more, M1 and M2, up to macOS 26), JuliaGPU/Metal.jl#381 (byte offsets beyond 2^31).
+# more, M1 and M2, up to macOS 26), JuliaGPU/Metal.jl#381 (byte offsets beyond 2^31); of convolutions
+# pytorch/pytorch#129207 and #96225 (dimensions above 2^16), #188335 (kernels of 256 positions and more).
 _MAX_FOLDED = 32766
+_MAX_SIDE = (1 << 16) - 1
+_MAX_KERNEL = 255
 _MAX_BYTES = 1 << 31
 
 # What a Program's library calls may hold (csrc/runtime/library_op.cc).
@@ -295,6 +298,8 @@ def _convolution(op: Op, group: Group, target: Target) -> Match | None:
     geometry = [_NO_WINDOW] * (2 - spatial) + [g for g in found if g]
     padding = [0] * (2 - spatial) + [high for high in highs if high is not None]
     if len(geometry) != 2 or len(padding) != 2:
+        return None
+    if max(*lhs.shape, *rhs.shape, *op.result.shape) > _MAX_SIDE or max(g.kernel for g in geometry) > _MAX_KERNEL:
         return None
 
     # The roles of the forward convolution: source and result by (batch, feature), weights by (output, input) feature.

@@ -85,6 +85,9 @@ def test_convolutions_by_their_geometry(text: str, kind: str) -> None:
         _dot("1x30xf32", "30x10xf32", "1x10xf32"),
         # Where MPSGraph is known to be wrong.
         _dot("20x32767xf32", "32767x10xf32", "20x10xf32"),
+        _conv("1x1x65540x2xf32", "1x3x2x4xf32", "1x1x65538x4xf32"),
+        _conv("65536x3x3x2xf32", "2x2x2x4xf32", "65536x2x2x4xf32"),
+        _conv("1x1x600x2xf32", "1x256x2x4xf32", "1x1x345x4xf32"),
         # Behind it, and in front: something to compute, and memory that is not read once and in whole.
         _dot(after="%1 = stablehlo.tanh %0 : tensor<20x10xf32>"),
         "(%a: tensor<20x30xf32>) -> tensor<20x20xf32> { %0 = stablehlo.slice %a [0:20, 0:20] : (tensor<20x30xf32>) ->"
