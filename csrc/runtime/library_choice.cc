@@ -1,5 +1,7 @@
 #include "csrc/runtime/library_choice.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -61,6 +63,20 @@ class Choices {
     if (error != 0) LogPhase("library: not remembered", 0, path + ": " + std::strerror(error));
   }
 
+  // MPSGraph asserts: what it does not like ends the process. A file says what is being tried, so that no other process
+  // tries it meanwhile, nor a later one if this one does not live to delete it.
+  bool BeginTrial(const std::string& key) {
+    const std::string path = Path(key);
+    if (path.empty()) return true;
+    if (access(TrialPath(path).c_str(), F_OK) == 0) {
+      LogPhase("library: kernels", 0, "a process that tried mpsgraph has not ended the trial: " + TrialPath(path));
+      return false;
+    }
+    ReplaceFile(folder_.Open(), TrialPath(path), "");
+    return true;
+  }
+  void EndTrial(const std::string& key) { unlink(TrialPath(Path(key)).c_str()); }
+
  private:
   static std::string Entry(const std::string& key, const Times& times) {
     char line[80];
@@ -68,6 +84,8 @@ class Choices {
     const std::string text = key + line;
     return text + Hex(Hasher().Add(text).Finish()) + "\n";
   }
+
+  static std::string TrialPath(const std::string& path) { return path + ".trying"; }
 
   // Empty: nothing is kept.
   std::string Path(const std::string& key) {
@@ -115,11 +133,10 @@ class Chooser {
   void Choose(const Step& step, environment::Library choice) {
     const LibraryOp& op = program_.library_ops[step.library_op];
     const bool whole = std::ranges::all_of(step.slots, [this](uint32_t slot) { return IsWhole(slot); });
-    LibraryCallRef call = device_.PrepareLibraryCall(op, whole);
-    if (call == nullptr) return;
+    LibraryCallRef& call = calls_[step.library_op];
     if (choice == environment::Library::kMpsgraph) {
-      LogPhase("library: mpsgraph", 0, Describe(op));
-      calls_[step.library_op] = std::move(call);
+      call = device_.PrepareLibraryCall(op, whole);
+      if (call != nullptr) LogPhase("library: mpsgraph", 0, Describe(op));
       return;
     }
     // One at a time: measurements must not disturb one another.
@@ -129,18 +146,29 @@ class Chooser {
     const std::string key = Key(op, step);
     std::optional<Times> times = choices.Find(key);
     if (!times) {
-      try {
-        times = Measure(*call, step);
-      } catch (const Error& error) {
-        // Not remembered: memory, for one, may be there the next time.
-        LogPhase("library: not timed", 0, Describe(op) + ": the kernels run, because " + error.what());
-        return;
-      }
-      choices.Add(key, *times);
+      if (!choices.BeginTrial(key)) return;
+      call = device_.PrepareLibraryCall(op, whole);
+      if (call != nullptr) times = TryToMeasure(*call, step);
+      choices.EndTrial(key);
+      if (times) choices.Add(key, *times);
+    } else if (times->library_wins()) {
+      call = device_.PrepareLibraryCall(op, whole);
     }
-    LogPhase(times->library_wins() ? "library: mpsgraph" : "library: kernels", 0,
+    if (!times || !times->library_wins()) call = nullptr;
+    if (!times) return;
+    LogPhase(call != nullptr ? "library: mpsgraph" : "library: kernels", 0,
              Describe(op) + " (" + Milliseconds(*times) + ")");
-    if (times->library_wins()) calls_[step.library_op] = std::move(call);
+  }
+
+  std::optional<Times> TryToMeasure(const LibraryCall& call, const Step& step) {
+    try {
+      return Measure(call, step);
+    } catch (const Error& error) {
+      // Not remembered: memory, for one, may be there the next time.
+      LogPhase("library: not timed", 0,
+               Describe(program_.library_ops[step.library_op]) + ": the kernels run, because " + error.what());
+      return std::nullopt;
+    }
   }
 
   // A kernel's name is a hash of its text, so a better kernel gets a new chance.

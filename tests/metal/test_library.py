@@ -110,6 +110,18 @@ def test_damaged_memory_is_timed_again(tmp_path: Path) -> None:
     assert "others may write there" in log and found["dot"][0] > 2 and not path.exists()
 
 
+def test_what_ended_a_process_is_not_tried_again(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError):
+        run(tmp_path, "auto", "asserting", "dot")
+    (path,) = tmp_path.glob("*.trying")
+    for _ in range(2):
+        found, log = run(tmp_path, "auto", "dot", "dot_long")
+        assert str(path) in log and choices(log) == ["kernels", "mpsgraph"]
+        assert found["dot"][0] == 0
+    path.unlink()
+    assert choices(run(tmp_path, "auto", "dot")[1]) == ["mpsgraph"]
+
+
 def test_a_wrong_choice_is_refused() -> None:
     environment = {**os.environ, "PJRT_METAL_LIBRARY": "metal", "JAX_PLATFORMS": "metal"}
     command = [sys.executable, "-c", "import jax; jax.devices()"]

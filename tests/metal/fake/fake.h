@@ -22,6 +22,7 @@ const char* FakeLiveNames(void);
 //   family     no Apple GPU          width      64 threads a SIMD group
 //   run        command buffers, for lack of memory; run:2, with that MTLCommandBufferError
 //   graph      MPSGraph makes no executables
+//   assert     MPSGraph ends the process
 //   continue   MPSGraph commits the command buffer and goes on in another
 //   lose       as continue, and the committed one fails
 //   reorder    completions come swapped in pairs

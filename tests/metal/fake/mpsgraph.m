@@ -294,6 +294,7 @@ static double *Evaluate(MPSGraphTensor *tensor, MPSGraphTensor *const *placehold
                 inputsArray:(NSMutableArray *)inputs
                resultsArray:(NSMutableArray *)results
         executionDescriptor:(id)descriptor {
+  if (Fails("assert")) abort();
   CHECK(descriptor == nil, "an execution descriptor");
   CHECK(outer->current->status == kNotEnqueued, "MPSGraph encodes into a committed command buffer");
   CHECK(outer->current->open == nil, "MPSGraph encodes while an encoder is open");
