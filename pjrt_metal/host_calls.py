@@ -283,5 +283,7 @@ def _connect() -> None:
 
 def _disconnect() -> None:
     """Before Python ends: what has effects is waited for, as JAX itself does later."""
-    jax.effects_barrier()
-    _extension().set_python_callback(None)
+    try:
+        jax.effects_barrier()
+    finally:
+        _extension().set_python_callback(None)

@@ -34,6 +34,14 @@ bool WaitsOnHost(const Sequence& sequence) {
   });
 }
 
+// Whether host calls have an order; JAX gives what they take from one program to the next as arrays.
+bool HasTokens(const Sequence& sequence) {
+  return std::ranges::any_of(sequence, [](const Step& step) {
+    return std::ranges::any_of(step.arrays, [](const auto& array) { return array.dtype == DType::kToken; }) ||
+           std::ranges::any_of(step.bodies, HasTokens);
+  });
+}
+
 bool IsSmall(const Program& program, bool runs_on_caller) {
   uint64_t bytes = 0;
   for (const Step& step : program.body) {
@@ -276,6 +284,7 @@ LoadedProgram::LoadedProgram(LogicalDevice* device, std::shared_ptr<const Progra
   }
   // Even if only for arrays without elements: a kernel's argument is never null.
   uses_arena_ = std::ranges::any_of(program_->slots, [](const Slot& slot) { return slot.kind == SlotKind::kArena; });
+  is_ordered_ = HasTokens(program_->body);
   waits_on_host_ = WaitsOnHost(program_->body);
   small_ = IsSmall(*program_, hardware.runs_on_caller());
 }
@@ -426,6 +435,9 @@ LoadedProgram::Result LoadedProgram::Execute(std::span<Buffer* const> arguments,
     queue.Submit([execution] { execution->Run(execution); });
   }
   device_->in_flight().Add(execution->done);
+  if (is_ordered_) {
+    if (const auto error = execution->done->Await()) throw *error;
+  }
   return result;
 }
 

@@ -23,7 +23,8 @@ class LoadedProgram : public std::enable_shared_from_this<LoadedProgram> {
   // Enqueues one execution and returns; a small program on an idle device runs inline. `non_donatable`: indices
   // of parameters that must not be donated though the program would. Donated arguments are deleted. Throws
   // InvalidArgument for a wrong count, dtype, shape or device, or a deleted argument (message names the index,
-  // what was expected and what came). Errors later on travel in the outputs' events and `done`.
+  // what was expected and what came). Errors later on travel in the outputs' events and `done`; those of a program with
+  // ordered effects are thrown here: JAX gives its token to the next such program, which would fail too.
   Result Execute(std::span<Buffer* const> arguments, std::span<const int64_t> non_donatable);
 
   const Program& program() const { return *program_; }
@@ -47,6 +48,7 @@ class LoadedProgram : public std::enable_shared_from_this<LoadedProgram> {
   std::vector<MemorySpace*> output_memories_;
   bool donates_any_ = false;
   bool uses_arena_ = false;
+  bool is_ordered_ = false;  // its effects have an order
   bool waits_on_host_ = false;  // the host looks at results, or calls others, between its commands
   bool small_ = false;          // worth running on the caller's thread
 };

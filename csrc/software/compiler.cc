@@ -58,6 +58,14 @@ std::string FirstLines(const std::string& text) {
   return end < text.size() ? text.substr(0, end) + "...\n" : text;
 }
 
+// On a Mac without the command line tools, /usr/bin has programs of the compilers' names that open a dialog and fail.
+bool IsThere(const std::string& compiler) {
+#ifdef __APPLE__
+  if (compiler.starts_with("/usr/bin/")) return RunProcess({"/usr/bin/xcode-select", "-p"}, "/dev/null").succeeded;
+#endif
+  return !compiler.empty();
+}
+
 }  // namespace
 
 std::span<const char* const> CompilerFlags() { return kFlags; }
@@ -77,7 +85,7 @@ std::vector<std::string> FindCompiler(const std::string& wanted) {
     return words;
   }
   for (const char* name : {"clang++", "g++", "c++"}) {
-    if (const std::string found = FindProgram(name); !found.empty()) return {found};
+    if (const std::string found = FindProgram(name); IsThere(found)) return {found};
   }
   const std::string python = FindPython();
   if (!python.empty() && RunProcess({python, "-c", "import ziglang"}, "/dev/null").succeeded) {

@@ -332,3 +332,24 @@ def test_jaxs_compilation_cache_gives_nobody_anothers_callback(tmp_path: Any) ->
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         assert done.stdout == f"{1 + int(number)}.0\n", done.stderr
     assert any(tmp_path.iterdir())  # the cache is on
+
+
+_FAILED = """
+import jax
+from jax.experimental import io_callback
+def run(callback):
+    jax.jit(lambda x: (io_callback(callback, None, x, ordered=True), x)[1])(1.0).block_until_ready()
+with jax.default_device(jax.devices("metal")[0]):
+    try:
+        run(lambda x: 1 / 0)
+    except Exception as error:
+        print("ZeroDivisionError" in str(error))
+    run(lambda x: print("the next"))
+    jax.effects_barrier()
+"""
+
+
+def test_a_failed_ordered_callback_fails_no_other() -> None:
+    done = subprocess.run([sys.executable, "-c", _FAILED], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "True\nthe next\n")
+    assert "atexit" not in done.stderr
