@@ -64,3 +64,19 @@ def test_programs_are_encoded_before_their_inputs_are_there() -> None:
     assert fake.FakeCommitted() - before >= 2 and not y.is_ready()
     fake.FakePause(0)
     np.testing.assert_array_equal(y, np.asarray(x) + 20)
+
+
+def test_python_that_runs_ahead_waits_for_memory() -> None:
+    step = jax.jit(lambda x: jnp.tanh(x) + 1)
+    x = jax.block_until_ready(step(jax.device_put(np.zeros(MIB // 16, np.float32), jax.devices("metal")[0])))
+    expected = np.asarray(x)
+    fake.FakeMemoryPressure()  # an empty cache
+    # Four arrays more.
+    fake.FakeUseElsewhere(ctypes.c_long((8 << 30) - fake.FakeAllocated() - MIB))
+    try:
+        for _ in range(40):
+            x = step(x)
+            expected = np.tanh(expected) + 1
+        np.testing.assert_allclose(x, expected, rtol=1e-5)
+    finally:
+        fake.FakeUseElsewhere(ctypes.c_long(0))
