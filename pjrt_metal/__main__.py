@@ -16,10 +16,19 @@ def main() -> int:
     doctor.add_argument(
         "--report", type=Path, metavar="PATH", help="write PATH.txt and PATH.json, to attach to an issue"
     )
-    options = parser.parse_args()
+    options, unknown = parser.parse_known_args()
+    if unknown:
+        doctor.error(f"unrecognized arguments: {' '.join(unknown)}")
 
+    import mlir_lowering.ops
+    from mlir_lowering.registry import OPS
     from pjrt_metal import doctor as doctor_module
 
+    assert mlir_lowering.ops
+    if wrong := [name for name in options.op or () if name not in OPS]:
+        doctor.error(f"no op is called {', '.join(wrong)}; names are like stablehlo.tanh")
+    if options.report and not options.report.parent.is_dir():
+        doctor.error(f"--report {options.report}: there is no folder {options.report.parent}")
     return doctor_module.run(full=options.full, only=options.op, path=options.report)
 
 

@@ -42,6 +42,19 @@ def test_chosen_ops_pass_and_are_reported(tmp_path: Path) -> None:
         assert found["found"][key], key
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--bogus",), "unrecognized arguments: --bogus"),
+        (("--op", "stablehlo.tan", "--op", "stablehlo.thing"), "no op is called stablehlo.thing"),
+        (("--report", "missing/report"), "there is no folder missing"),
+    ],
+)
+def test_wrong_arguments(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    result = run(tmp_path, *arguments)
+    assert result.returncode == 2 and message in result.stderr and "--report PATH" in result.stderr
+
+
 def test_the_report_has_no_personal_data(tmp_path: Path) -> None:
     home = tmp_path / "home" / "somebody"
     home.mkdir(parents=True)
