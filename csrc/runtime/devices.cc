@@ -20,11 +20,14 @@ std::vector<std::unique_ptr<Device>> DiscoverDevices() {
     devices.push_back(software::CreateStrict(family));
     return devices;
   }
-  if (choice != "software") devices = metal::Discover(nullptr, software::Create);
+  std::vector<std::string> refused;
+  if (choice != "software") devices = metal::Discover(&refused, software::Create);
   if (devices.empty()) {
     if (choice == "gpu") {
-      throw FailedPrecondition(
-          "PJRT_METAL_DEVICE=gpu, but this machine has no GPU that Metal can use: unset it, or use software");
+      std::string why;
+      for (const std::string& reason : refused) why += (why.empty() ? "" : "; ") + reason;
+      throw FailedPrecondition("PJRT_METAL_DEVICE=gpu, but this machine has no GPU that Metal can use (" + why +
+                               "): unset it, or use software");
     }
     if (const std::string capture = environment::Capture(); !capture.empty()) {
       throw FailedPrecondition("PJRT_METAL_CAPTURE=" + capture + " records a GPU's work, and there is no GPU here");

@@ -4,16 +4,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <filesystem>
 
 #include "csrc/metal/encoder.h"
-#include "csrc/metal/metal_device.h"
 #include "csrc/runtime/allocator.h"
 #include "csrc/runtime/files.h"
 #include "csrc/runtime/hash.h"
-#include "tests/checks.h"
-#include "tests/metal/fake/fake.h"
+#include "tests/metal/fixture.h"
 
 namespace pjrt_metal::metal {
 namespace {
@@ -24,12 +21,6 @@ constexpr int64_t kWorkingSet = int64_t{8} << 30;  // the fake's
 std::string folder;  // PJRT_METAL_CACHE_DIR is in it
 
 std::string Cache() { return folder + "/cache"; }
-
-std::unique_ptr<Device> Only() {
-  auto devices = Discover();
-  EXPECT(devices.size() == 1);
-  return std::move(devices[0]);
-}
 
 KernelSource Kernel(const std::string& name, uint32_t threads = 0) {
   return {name, "kernel void " + name + "() {}", {}, false, threads};
@@ -72,25 +63,6 @@ void WriteSound(const std::string& path, const std::string& text) {
   const Digest hash = Hasher().Add(text).Finish();
   Write(path, text);
   Write(path + ".hash", {reinterpret_cast<const char*>(hash.data()), hash.size()});
-}
-
-template <typename Function>
-Error Thrown(Function function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error;
-  }
-  throw std::logic_error("nothing was thrown");
-}
-
-bool Has(const Error& error, Code code, std::initializer_list<const char*> texts) {
-  for (const char* text : texts) {
-    if (std::strstr(error.what(), text) != nullptr) continue;
-    std::fprintf(stderr, "no '%s' in: %s\n", text, error.what());
-    return false;
-  }
-  return error.code() == code;
 }
 
 // --- Archives ---
@@ -302,21 +274,13 @@ constexpr Check kChecks[] = {
     {"refused_captures", RefusedCaptures},
 };
 
-int Main(const std::string& name) {
-  setenv("PJRT_METAL_CACHE_DIR", Cache().c_str(), 1);
-  const int status = RunCheck(name, {kChecks});
-  // Handlers and the fake's GPU thread release their objects a little after `done`.
-  for (int i = 0; i < 1000 && FakeLive() != 0; ++i) usleep(1000);
-  if (FakeLive() != 0) std::fprintf(stderr, "leak: %s\n", FakeLiveNames());
-  std::fputs(FakeViolations(), stderr);
-  return status == 0 && FakeLive() == 0 && FakeViolations()[0] == 0 ? 0 : 1;
-}
-
 }  // namespace
 }  // namespace pjrt_metal::metal
 
 int main(int count, char** arguments) {
+  using namespace pjrt_metal::metal;
   if (count != 3) return 2;
-  pjrt_metal::metal::folder = arguments[2];
-  return pjrt_metal::metal::Main(arguments[1]);
+  folder = arguments[2];
+  setenv("PJRT_METAL_CACHE_DIR", Cache().c_str(), 1);
+  return RunAgainstFake(arguments[1], kChecks);
 }

@@ -511,7 +511,7 @@ void Times() {
   EXPECT(encoder->SyncAndTime() == 0);
 }
 
-const std::map<std::string, void (*)()> kChecks = {
+constexpr Check kChecks[] = {
     {"shares_command_buffers", Promptly<SharesCommandBuffers>},
     {"long_batches_are_committed", LongBatchesAreCommitted},
     {"old_batches_are_committed", Promptly<OldBatchesAreCommitted>},

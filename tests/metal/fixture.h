@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <cstring>
 #include <future>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -82,24 +81,15 @@ struct Fixture {
   }
 };
 
-// Handlers and the fake's GPU thread release their objects a little after `done`.
-inline bool NothingLives() {
+// Runs the check called `name`; returns the process's exit status.
+inline int RunAgainstFake(const std::string& name, std::span<const Check> checks) {
+  const int status = RunCheck(name, {checks});
+  // Handlers and the fake's GPU thread release their objects a little after `done`.
   for (int i = 0; i < 1000 && FakeLive() != 0; ++i) usleep(1000);
-  return FakeLive() == 0;
-}
-
-// Runs one check; returns the process's exit status.
-inline int RunAgainstFake(const std::string& name, const std::map<std::string, void (*)()>& checks) {
-  try {
-    checks.at(name)();
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-  const bool clean = NothingLives();
-  if (!clean) std::fprintf(stderr, "%ld objects leak\n", FakeLive());
+  const bool clean = FakeLive() == 0;
+  if (!clean) std::fprintf(stderr, "leak: %s\n", FakeLiveNames());
   std::fputs(FakeViolations(), stderr);
-  return clean && FakeViolations()[0] == 0 ? 0 : 1;
+  return clean && FakeViolations()[0] == 0 ? status : 1;
 }
 
 }  // namespace pjrt_metal::metal

@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <cstring>
 #include <future>
-#include <map>
 
 #include "csrc/metal/encoder.h"
 #include "tests/metal/fixture.h"
@@ -203,7 +202,7 @@ void Threadgroups() {
   EXPECT((chosen({8, 4, 1000}, 64) == Chosen{8, 4, 2}));
 }
 
-const std::map<std::string, void (*)()> kChecks = {
+constexpr Check kChecks[] = {
     {"discovery", Discovery},
     {"older_systems", OlderSystems},
     {"other_gpus", OtherGpus},

@@ -1,36 +1,18 @@
 // Drives csrc/metal's library calls against the fake MPSGraph; run by test_metal_device.py, one check a process.
 #include "csrc/metal/mpsgraph.h"
 
-#include <unistd.h>
-
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <functional>
-#include <future>
-#include <map>
 #include <numeric>
 #include <thread>
 
-#include "csrc/metal/metal_device.h"
-#include "tests/checks.h"
-#include "tests/metal/fake/fake.h"
+#include "tests/metal/fixture.h"
 
 namespace pjrt_metal::metal {
 namespace {
-
-std::unique_ptr<Device> Only() {
-  auto devices = Discover();
-  EXPECT(devices.size() == 1);
-  return std::move(devices[0]);
-}
-
-std::optional<Error> Finish(Encoder& encoder) {
-  std::promise<std::optional<Error>> done;
-  encoder.Commit([&](std::optional<Error> error) { done.set_value(std::move(error)); });
-  return done.get_future().get();
-}
 
 // --- Descriptions ---
 
@@ -357,7 +339,7 @@ void WrongBindings() {
   EXPECT(false);
 }
 
-const std::map<std::string, void (*)()> kChecks = {
+constexpr Check kChecks[] = {
     {"matrices", Matrices},
     {"transposed_matrices", TransposedMatrices},
     {"convolution", Convolutions<LibraryKind::kConvolution>},
@@ -371,20 +353,7 @@ const std::map<std::string, void (*)()> kChecks = {
     {"wrong_bindings", WrongBindings},
 };
 
-int Main(const std::string& name) {
-  try {
-    kChecks.at(name)();
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-  for (int i = 0; i < 1000 && FakeLive() != 0; ++i) usleep(1000);
-  if (FakeLive() != 0) std::fprintf(stderr, "objects leak: %s\n", FakeLiveNames());
-  std::fputs(FakeViolations(), stderr);
-  return FakeLive() == 0 && FakeViolations()[0] == 0 ? 0 : 1;
-}
-
 }  // namespace
 }  // namespace pjrt_metal::metal
 
-int main(int, char** arguments) { return pjrt_metal::metal::Main(arguments[1]); }
+int main(int, char** arguments) { return pjrt_metal::metal::RunAgainstFake(arguments[1], pjrt_metal::metal::kChecks); }

@@ -7,15 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.metal import build_fake
-from tests.metal.build_fake import ROOT, run
-from tests.software.programs import checks
+from tests.programs import ROOT, checks, run
 
 SOURCE = ROOT / "tests/metal/device_resources_test.cc"
 
 
 @pytest.fixture(scope="module")
 def program() -> Path:
-    return build_fake.program(SOURCE)
+    return build_fake.device_program(SOURCE)
 
 
 @pytest.mark.parametrize("check", checks(SOURCE))

@@ -8,18 +8,17 @@ from pathlib import Path
 import pytest
 
 from tests.metal import build_fake
-from tests.metal.build_fake import ROOT, run
+from tests.programs import ROOT, checks, run
 
 TEST = ROOT / "tests/metal/encoder_test.cc"
-CHECKS = re.findall(r'^    \{"(\w+)", [\w<>]+\},$', TEST.read_text(), re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
 def program() -> Path:
-    return build_fake.program(TEST)
+    return build_fake.device_program(TEST)
 
 
-@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("check", checks(TEST))
 def test_against_fake_metal(program: Path, check: str) -> None:
     result = run([str(program), check])
     assert result.returncode == 0, result.stderr
@@ -75,5 +74,5 @@ def test_a_planted_fault_is_noticed(
     assert text.count(right) == 1
     changed = tmp_path / file
     changed.write_text(text.replace(right, wrong))
-    result = run([str(build_fake.program(TEST, changed)), check])
+    result = run([str(build_fake.device_program(TEST, changed)), check])
     assert result.returncode == 1 and message in result.stderr, result.stderr

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.metal import build_fake
-from tests.metal.build_fake import ROOT
 from tests.metal.library_cases import CASES
+from tests.programs import ROOT
 
 OURS = {"prologue", "epilogue", "integers"}
 

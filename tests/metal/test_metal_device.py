@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
 from tests.metal import build_fake
-from tests.metal.build_fake import ROOT, WARNINGS, run
+from tests.programs import ROOT, checks, program, run
 
-PROGRAMS = ("metal_device_test", "mpsgraph_test")
-CHECKS = [
-    (program, check)
-    for program in PROGRAMS
-    for check in re.findall(r'^    \{"(\w+)", .*\},$', (ROOT / f"tests/metal/{program}.cc").read_text(), re.MULTILINE)
-]
+SOURCES = {name: ROOT / f"tests/metal/{name}.cc" for name in ("metal_device_test", "mpsgraph_test")}
 
 
 @pytest.fixture(scope="module")
 def programs() -> dict[str, Path]:
     """The test programs, linked with the fake."""
-    return {name: build_fake.program(ROOT / f"tests/metal/{name}.cc") for name in PROGRAMS}
+    return {name: build_fake.device_program(source) for name, source in SOURCES.items()}
 
 
-@pytest.mark.parametrize(("program", "check"), CHECKS)
-def test_against_fake_metal(programs: dict[str, Path], program: str, check: str) -> None:
-    result = run([str(programs[program]), check])
+@pytest.mark.parametrize(("name", "check"), [(name, check) for name in SOURCES for check in checks(SOURCES[name])])
+def test_against_fake_metal(programs: dict[str, Path], name: str, check: str) -> None:
+    result = run([str(programs[name]), check])
     assert result.returncode == 0, result.stderr
 
 
@@ -39,8 +33,5 @@ def test_without_metal_there_is_no_device(tmp_path: Path) -> None:
         "  const size_t found = pjrt_metal::metal::Discover(&refused).size();\n"
         '  std::printf("%zu %s", found, refused.at(0).c_str());\n}\n'
     )
-    inputs = [*build_fake.device_objects(), source]
-    binary = tmp_path / "none"
-    built = run(["g++", "-std=c++20", *WARNINGS, *map(str, inputs), "-o", str(binary), "-ldl", "-lpthread"])
-    assert built.returncode == 0, built.stderr
+    binary = program([*build_fake.DEVICE, source])
     assert run([str(binary)]).stdout == "0 no Metal: this process lacks MTLCopyAllDevices"

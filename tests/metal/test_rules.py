@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.metal import build_fake
-from tests.metal.build_fake import ROOT
+from tests.programs import ROOT, checks
 
 SOURCE = ROOT / "tests/metal/rules_test.cc"
-FAULTS = re.findall(r'^    \{"(\w+)",', SOURCE.read_text(), re.MULTILINE)
+FAULTS = checks(SOURCE)
 
 
 @pytest.fixture(scope="module")
 def program() -> Path:
-    return build_fake.program(SOURCE)
+    return build_fake.device_program(SOURCE)
 
 
 def test_no_fault_is_left_out(program: Path) -> None:

@@ -24,6 +24,12 @@ def test_families_and_systems(family: str, macos: str, language: str) -> None:
     assert target.startswith(f"apple{family}:") and target.endswith(f"language={language}")
 
 
+def test_why_no_gpu_can_be_used() -> None:
+    result = run(["-c", "import jax; jax.devices()"], FAKE_METAL_FAMILY="6", JAX_PLATFORMS="metal")
+    assert result.returncode != 0
+    assert "Metal can use (Apple Fake: no Apple GPU of family 7 or later): unset it" in result.stderr
+
+
 # Tests that pass, but for what the run must notice.
 LEAK = """
     metal = ctypes.CDLL(None).MTLCopyAllDevices

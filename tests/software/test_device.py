@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.software import programs
-from tests.software.programs import ROOT
+from tests import programs
+from tests.programs import ROOT
 
 SOURCE = ROOT / "tests/software/device_test.cc"
 CHECKS = programs.checks(SOURCE)
 
 
 @pytest.fixture(scope="session")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return programs.build(SOURCE, tmp_path_factory.mktemp("software"))
+def program() -> Path:
+    return programs.program([*programs.SOFTWARE, SOURCE])
 
 
 class Runner:

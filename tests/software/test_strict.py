@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.software import programs
-from tests.software.programs import ROOT
+from tests import programs
+from tests.programs import ROOT
 
 SOURCE = ROOT / "tests/software/strict_test.cc"
 CHECKS = programs.checks(SOURCE)
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return programs.build(SOURCE, tmp_path_factory.mktemp("strict"))
+def program() -> Path:
+    return programs.program([*programs.SOFTWARE, SOURCE])
 
 
 @pytest.mark.parametrize("check", CHECKS)
