@@ -7,17 +7,19 @@ milliseconds at least; ctypes adds microseconds.
 from __future__ import annotations
 
 import ctypes
+import functools
 import traceback
 from collections.abc import Callable
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_double, c_int, c_size_t, c_void_p
 from typing import Any
 
+import pjrt_metal
+from mlir_lowering.errors import INTERNAL
+
 Compiler = Callable[[bytes, str, bytes, str, bool], bytes]
 
-_INTERNAL = 13  # PJRT_Error_Code
-
 # csrc/runtime/compiler_hook.h: four texts as address and size, `trusted`, where the result goes.
-_EmitResult = CFUNCTYPE(None, c_void_p, c_char_p, c_size_t)
+EmitText = CFUNCTYPE(None, c_void_p, c_char_p, c_size_t)
 _CompileCallback = CFUNCTYPE(c_int, *[c_void_p, c_size_t] * 4, c_int, c_void_p, c_void_p)
 
 
@@ -71,6 +73,12 @@ def find_extension(path: str) -> Any:
     raise RuntimeError(f"{path} is not pjrt-metal's plugin library")
 
 
+@functools.cache
+def extension() -> Any:
+    """That of the library that is installed with this package."""
+    return find_extension(str(pjrt_metal.library_path()))
+
+
 def _callback(compiler: Compiler) -> Any:
     def compile(
         code: int,
@@ -100,9 +108,9 @@ def _callback(compiler: Compiler) -> Any:
             if isinstance(code_of_error, int):
                 status, message = code_of_error, str(error)
             else:
-                status, message = _INTERNAL, "the compiler failed: " + traceback.format_exc()
+                status, message = INTERNAL, "the compiler failed: " + traceback.format_exc()
             result = message.encode(errors="replace")
-        _EmitResult(emit)(sink, result, len(result))
+        EmitText(emit)(sink, result, len(result))
         return status
 
     return _CompileCallback(compile)

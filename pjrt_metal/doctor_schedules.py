@@ -17,6 +17,7 @@ import numpy as np
 from jax import lax
 
 from pjrt_metal.doctor import Check
+from pjrt_metal.doctor_ops import difference
 
 
 @dataclass(frozen=True)
@@ -216,15 +217,8 @@ def compare(case: Case) -> str:
         wanted = on("cpu") if case.numpy is None else [case.numpy(*given)]
         worst = 0.0
         for got, want in zip(on("metal"), wanted, strict=True):
-            if got.dtype != want.dtype:
-                raise AssertionError(f"{got.dtype} instead of {want.dtype}")
-            if want.dtype.kind in "biu":
-                np.testing.assert_array_equal(got, want)
-                continue
-            a, b = got.astype(np.float64), want.astype(np.float64)
-            scale = float(np.nanmax(np.abs(b), initial=1.0))
-            np.testing.assert_allclose(a, b, rtol=case.rtol, atol=case.rtol * scale)
-            worst = max(worst, float(np.nanmax(np.abs(a - b), initial=0.0)))
+            scale = float(np.nanmax(np.abs(want.astype(np.float64)), initial=1.0))
+            worst = max(worst, difference(got, want, case.rtol, case.rtol * scale, case.name))
     return f"largest difference {worst:.3g}"
 
 

@@ -22,14 +22,14 @@ def mark_stable() -> None:
 
 def apply() -> None:
     """After registration."""
-    from pjrt_metal import host_calls
+    from pjrt_metal import callbacks, host_calls
 
     _try("failing quietly", _fail_quietly)
     _try("donation", _allow_donation)
     _try("the persistent compilation cache", _allow_compilation_cache)
     _try("jax.ffi's targets", host_calls.install_registration)
     _try("linear algebra", host_calls.install_lowerings)
-    _try("Python callbacks", host_calls.install_callbacks)
+    _try("Python callbacks", callbacks.install)
 
 
 def _try(what: str, patch: Callable[[], Any]) -> None:

@@ -1,4 +1,4 @@
-// Python callbacks (jax.pure_callback and its like): the program names one by number, and pjrt_metal/host_calls.py,
+// Python callbacks (jax.pure_callback and its like): the program names one by number, and pjrt_metal/callbacks.py,
 // which gave out the numbers, runs it.
 #pragma once
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from jax.experimental import checkify, io_callback
 
-from pjrt_metal import host_calls
+from pjrt_metal import callbacks
 from tests.host import library
 from tests.host.effects import forgotten_effects
 
@@ -221,7 +221,7 @@ def test_results_that_were_not_announced(result: Any, complaint: str) -> None:
     assert isinstance(result, tuple) or np.any([word in str(raised.value) for word in ("announced", "shape", "dtype")])
     values = result if isinstance(result, tuple) else (result,)
     with pytest.raises(RuntimeError, match=complaint):
-        host_calls._checked_results(values, [_like(jnp.ones(2))])
+        callbacks._checked_results(values, [_like(jnp.ones(2))])
 
 
 @pytest.mark.parametrize("inner", ["metal", "cpu"])
@@ -286,7 +286,7 @@ def test_many_threads() -> None:
 def test_a_callback_lives_as_long_as_it_is_needed() -> None:
     jax.clear_caches()
     gc.collect()
-    before = len(host_calls._callbacks)
+    before = len(callbacks._callbacks)
     function = jax.jit(lambda x: _pure(lambda x: (time.sleep(0.3), np.asarray(x) + 1)[1], x))
     result = function(jnp.ones(3))
     del function
@@ -294,10 +294,10 @@ def test_a_callback_lives_as_long_as_it_is_needed() -> None:
     gc.collect()
     np.testing.assert_array_equal(result, [2, 2, 2])  # it ran after its executable was gone
     deadline = time.monotonic() + 10
-    while len(host_calls._callbacks) > before and time.monotonic() < deadline:
+    while len(callbacks._callbacks) > before and time.monotonic() < deadline:
         time.sleep(0.01)
         gc.collect()
-    assert len(host_calls._callbacks) == before
+    assert len(callbacks._callbacks) == before
 
 
 _AT_EXIT = """
