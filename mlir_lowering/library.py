@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from mlir_lowering.graph import ConvDimensionNumbers, DotDimensionNumbers, Op, Value
-from mlir_lowering.index import ZERO, Index, variable
+from mlir_lowering.index import ZERO, Index, Ix, variable
 from mlir_lowering.kernel import Group, KernelCall
 from mlir_lowering.program import DataLayout, LibraryKind, LibraryOp, LibraryView, WeightsLayout
 from mlir_lowering.registry import OPS
-from mlir_lowering.schedules.contraction import Window, windows
+from mlir_lowering.schedules.contraction import CONTRACTIONS, Window, windows
 from mlir_lowering.targets import Target
 
-CONTRACTIONS = ("stablehlo.dot_general", "stablehlo.convolution")
 # Ops that only say where an operand's elements are in memory.
 MOVES = frozenset(("stablehlo.transpose", "stablehlo.reshape", "stablehlo.reverse"))
 # MPSGraph has bfloat from macOS 14, which is also what brought MSL 3.1.
@@ -39,6 +38,13 @@ _MAX_BYTES = 1 << 31
 # What a Program's library calls may hold (csrc/runtime/library_op.cc).
 _MAX_RANK = 16
 _MAX_NUMBER = (1 << 31) - 1
+
+# What lhs, rhs and result of a call are to the forward convolution.
+_ROLES: dict[LibraryKind, tuple[str, str, str]] = {
+    LibraryKind.CONVOLUTION: ("source", "weights", "result"),
+    LibraryKind.DATA_GRADIENT: ("result", "weights", "source"),
+    LibraryKind.WEIGHTS_GRADIENT: ("source", "result", "weights"),
+}
 
 # What an epilogue left unfused costs and gains, in arithmetic operations. Assumed, and measured on no GPU: a GPU does
 # 32 f32 operations in the time that a byte takes (2.6 TFLOP/s and 68 GB/s of an M1 are 38, 13.6 and 400 of an M2 Max
@@ -111,11 +117,8 @@ def _operations(op: LibraryOp) -> int:
     if op.kind is LibraryKind.MATMUL:
         return 2 * math.prod(op.lhs.shape) * op.result.shape[2]
     # Each position of the convolution's result meets each weight once.
-    weights, result = {
-        LibraryKind.CONVOLUTION: (op.rhs, op.result),
-        LibraryKind.DATA_GRADIENT: (op.rhs, op.lhs),
-        LibraryKind.WEIGHTS_GRADIENT: (op.result, op.rhs),
-    }[op.kind]
+    forward = dict(zip(_ROLES[op.kind], (op.lhs, op.rhs, op.result), strict=True))
+    weights, result = forward["weights"], forward["result"]
     features = result.shape[1 if op.data_layout is DataLayout.NCHW else 3]
     return 2 * math.prod(result.shape) // features * math.prod(weights.shape)
 
@@ -155,22 +158,30 @@ class _Strides:
         return LibraryView(tuple(math.prod(extents[d] for d in run) for run in runs), tuple(wanted), shape)
 
 
+def _one_read(
+    group: Group, target: Target, value: Value, extents: Sequence[int], at: Callable[[Index], Index]
+) -> tuple[Value, Ix] | None:
+    """What in memory an element is, and where, by the variables i0, i1, ...; None if it is not just that."""
+    emitter = group.emitter(target)
+    emitter.load(value, at(tuple(variable(f"i{d}", extent) for d, extent in enumerate(extents))))
+    reads = [(source, offset) for source, offsets in emitter.reads.items() for offset in offsets]
+    return reads[0] if len(reads) == 1 else None
+
+
+def _steps(offset: Ix, rank: int) -> tuple[int, ...]:
+    """The distance between neighbours in each dimension; 0 also where one is walked in two steps."""
+    return tuple(offset.coefficient(f"i{d}") or 0 for d in range(rank))
+
+
 def _strides(
     group: Group, target: Target, value: Value, extents: Sequence[int], at: Callable[[Index], Index]
 ) -> _Strides | None:
     """How memory is walked; None if an element is not simply one element of memory."""
-    emitter = group.emitter(target)
-    variables = tuple(variable(f"i{d}", extent) for d, extent in enumerate(extents))
-    emitter.load(value, at(variables))
-    if len(emitter.reads) != 1:
+    read = _one_read(group, target, value, extents, at)
+    if read is None or read[1].has_division:
         return None
-    ((source, offsets),) = emitter.reads.items()
-    if len(offsets) != 1:
-        return None
-    (offset,) = offsets
-    if offset.has_division:
-        return None
-    steps = tuple(offset.coefficient(f"i{d}") or 0 for d in range(len(extents)))
+    source, offset = read
+    steps = _steps(offset, len(extents))
     start = sum(-step * (extent - 1) for step, extent in zip(steps, extents, strict=True) if step < 0)
     return _Strides(source, steps) if offset.const == start else None
 
@@ -227,12 +238,19 @@ class _Geometry:
     low: int
 
     @property
-    def high(self) -> int | None:
-        """The padding behind that gives `output` positions; None if none does."""
-        reach = (self.kernel - 1) * self.dilation + 1
-        high = max(0, (self.output - 1) * self.stride + reach - self.size - self.low)
-        fits = self.low >= 0 and (self.size + self.low + high - reach) // self.stride + 1 == self.output
-        return high if fits else None
+    def _reach(self) -> int:
+        return (self.kernel - 1) * self.dilation + 1
+
+    @property
+    def high(self) -> int:
+        """The padding behind that gives `output` positions, if any does."""
+        return max(0, (self.output - 1) * self.stride + self._reach - self.size - self.low)
+
+    @property
+    def fits(self) -> bool:
+        """Whether these paddings, which do not cut, give `output` positions."""
+        positions = (self.size + self.low + self.high - self._reach) // self.stride + 1
+        return self.low >= 0 and positions == self.output
 
 
 _NO_WINDOW = _Geometry(1, 1, 1, 1, 1, 0)
@@ -258,102 +276,90 @@ def _geometry(kind: LibraryKind, window: Window, backwards: bool) -> _Geometry |
     return None
 
 
+def _kind(walked: Sequence[Window], backwards: Sequence[bool], batch_groups: int) -> LibraryKind:
+    reversed = any(b and w.kernel > 1 for w, b in zip(walked, backwards, strict=True))
+    if reversed or any(w.input_dilation > 1 for w in walked):
+        return LibraryKind.DATA_GRADIENT
+    if batch_groups > 1 or math.prod(w.kernel for w in walked) > math.prod(w.output for w in walked):
+        return LibraryKind.WEIGHTS_GRADIENT
+    return LibraryKind.CONVOLUTION
+
+
 def _convolution(op: Op, group: Group, target: Target) -> Match | None:
     """A convolution over one or two dimensions; over one, the library gets a first dimension of one position."""
-    lhs, rhs = op.operands
     numbers: ConvDimensionNumbers = op.attrs["dimension_numbers"]
     walked = windows(op, numbers)
     spatial = len(walked)
     if spatial not in (1, 2):
         return None
+    kernel_dimensions = numbers.kernel_spatial_dimensions
+    read = _one_read(group, target, op.operands[1], op.operands[1].shape, lambda index: index)
+    if read is None:
+        return None
+    steps = _steps(read[1], op.operands[1].type.rank)
+    backwards = [w.reversed != (steps[d] < 0) for w, d in zip(walked, kernel_dimensions, strict=True)]
+
     feature_groups = int(op.attrs.get("feature_group_count", 1))
     batch_groups = int(op.attrs.get("batch_group_count", 1))
-
-    # Dimensions of each array by role: batch or input feature, its feature, spatial ones.
-    data = (numbers.input_batch_dimension, numbers.input_feature_dimension, numbers.input_spatial_dimensions)
-    kernel = (
-        numbers.kernel_output_feature_dimension,
-        numbers.kernel_input_feature_dimension,
-        numbers.kernel_spatial_dimensions,
-    )
-    out = (numbers.output_batch_dimension, numbers.output_feature_dimension, numbers.output_spatial_dimensions)
-
-    weights = _steps_of(group, target, rhs)
-    if weights is None:
-        return None
-    negative = [weights.steps[d] < 0 for d in kernel[2]]
-    backwards = [w.reversed != n for w, n in zip(walked, negative, strict=True)]
-    many = [w.kernel > 1 for w in walked]
-    if any(w.input_dilation > 1 for w in walked) or any(b and m for b, m in zip(backwards, many, strict=True)):
-        kind = LibraryKind.DATA_GRADIENT
-    elif math.prod(w.kernel for w in walked) > math.prod(w.output for w in walked) or batch_groups > 1:
-        kind = LibraryKind.WEIGHTS_GRADIENT
-    else:
-        kind = LibraryKind.CONVOLUTION
+    kind = _kind(walked, backwards, batch_groups)
     groups = batch_groups if kind is LibraryKind.WEIGHTS_GRADIENT else feature_groups
     if max(feature_groups, batch_groups) != groups:
         return None
     found = [_geometry(kind, w, b) for w, b in zip(walked, backwards, strict=True)]
-    highs = [g.high if g else None for g in found]
-    geometry = [_NO_WINDOW] * (2 - spatial) + [g for g in found if g]
-    padding = [0] * (2 - spatial) + [high for high in highs if high is not None]
-    if len(geometry) != 2 or len(padding) != 2:
+    if any(g is None or not g.fits for g in found):
         return None
-    if max(*lhs.shape, *rhs.shape, *op.result.shape) > _MAX_SIDE or max(g.kernel for g in geometry) > _MAX_KERNEL:
+    rows, columns = [_NO_WINDOW] * (2 - spatial) + [g for g in found if g is not None]
+    sides = [n for value in (*op.operands, op.result) for n in value.shape]
+    if max(sides) > _MAX_SIDE or max(rows.kernel, columns.kernel) > _MAX_KERNEL:
         return None
 
-    # The roles of the forward convolution: source and result by (batch, feature), weights by (output, input) feature.
-    match kind:
-        case LibraryKind.CONVOLUTION:
-            data_views = [(lhs, (data[0], data[1], data[2])), (op.result, out)]
-            weights_view = (rhs, kernel)
-        case LibraryKind.DATA_GRADIENT:
-            data_views = [(lhs, data), (op.result, out)]
-            weights_view = (rhs, (kernel[1], kernel[0], kernel[2]))
-        case _:
-            data_views = [(lhs, (data[1], data[0], data[2])), (rhs, (kernel[1], kernel[0], kernel[2]))]
-            weights_view = (op.result, (out[1], out[0], out[2]))
-    split = groups if kind is LibraryKind.DATA_GRADIENT else 1
+    # By the op's own numbers: batch and feature, or output and input feature of the kernel; then the spatial ones.
+    lhs = (numbers.input_batch_dimension, numbers.input_feature_dimension, numbers.input_spatial_dimensions)
+    rhs = (numbers.kernel_output_feature_dimension, numbers.kernel_input_feature_dimension, kernel_dimensions)
+    out = (numbers.output_batch_dimension, numbers.output_feature_dimension, numbers.output_spatial_dimensions)
+    roles = _ROLES[kind]
+    arrays: dict[str, _Array] = {}
+    for role, value, (first, second, places) in zip(roles, (*op.operands, op.result), (lhs, rhs, out), strict=True):
+        # A gradient folds what the forward convolution keeps.
+        swapped = kind is LibraryKind.WEIGHTS_GRADIENT or (kind is LibraryKind.DATA_GRADIENT and role == "weights")
+        arrays[role] = (value, (second, first, places) if swapped else (first, second, places))
     forms = _Forms(group, target, spatial, op.result)
-    data_layout, viewed = forms.data(data_views)
-    weights_layout, weighed = forms.weights(*weights_view, split)
-    if viewed is None or weighed is None:
+    data_layout, data = forms.data({role: arrays[role] for role in roles if role != "weights"})
+    split = groups if kind is LibraryKind.DATA_GRADIENT else 1
+    weights_layout, weights = forms.weights(*arrays["weights"], split)
+    if data is None or weights is None:
         return None
-    if kind is not LibraryKind.WEIGHTS_GRADIENT:
-        (lhs_found, lhs_view), (_, result_view), (rhs_found, rhs_view) = *viewed, weighed
-    else:
-        (lhs_found, lhs_view), (rhs_found, rhs_view), (_, result_view) = *viewed, weighed
+    views = data | {"weights": weights}
+    (lhs_source, lhs_view), (rhs_source, rhs_view), (_, result_view) = (views[role] for role in roles)
     described = LibraryOp(
         kind,
         op.result.dtype.code,
         lhs_view,
         rhs_view,
         result_view,
-        stride=(geometry[0].stride, geometry[1].stride),
-        dilation=(geometry[0].dilation, geometry[1].dilation),
-        padding=(geometry[0].low, padding[0], geometry[1].low, padding[1]),
+        stride=(rows.stride, columns.stride),
+        dilation=(rows.dilation, columns.dilation),
+        padding=(rows.low, rows.high, columns.low, columns.high),
         groups=groups,
         data_layout=data_layout,
         weights_layout=weights_layout,
     )
-    return Match(described, (lhs_found, rhs_found))
+    return Match(described, (lhs_source, rhs_source))
 
 
 _T = TypeVar("_T")
-_Roles = tuple[int, int, tuple[int, ...]]
+_Dimensions = tuple[int, int, tuple[int, ...]]
+_Array = tuple[Value, _Dimensions]
 _Found = tuple[Value, LibraryView]
 
 
-def _steps_of(group: Group, target: Target, value: Value) -> _Strides | None:
-    """The strides of a value's own dimensions; 0 also where one is walked in two steps."""
-    emitter = group.emitter(target)
-    emitter.load(value, tuple(variable(f"i{d}", n) for d, n in enumerate(value.shape)))
-    offsets = [offset for found in emitter.reads.values() for offset in found]
-    if len(offsets) != 1:
-        return None
-    return _Strides(
-        next(iter(emitter.reads)), tuple(offsets[0].coefficient(f"i{d}") or 0 for d in range(len(value.shape)))
-    )
+@dataclass(frozen=True)
+class _Regrouped:
+    """`groups` of them go from the input features, where they come first, to the output features."""
+
+    input: int  # the features' dimensions
+    output: int
+    groups: int
 
 
 class _Forms:
@@ -365,35 +371,33 @@ class _Forms:
         self.spatial = spatial
         self.result = result
 
-    def data(self, arrays: Sequence[tuple[Value, _Roles]]) -> tuple[DataLayout, list[_Found] | None]:
+    def data(self, arrays: dict[str, _Array]) -> tuple[DataLayout, dict[str, _Found] | None]:
         """Source and result in the layout that the first one's memory has, NHWC if it has neither."""
-        best: tuple[DataLayout, list[_Found] | None] = (DataLayout.NHWC, None)
+        best: tuple[DataLayout, dict[str, _Found] | None] = (DataLayout.NHWC, None)
         fewest: list[bool] = []
         for layout in (DataLayout.NHWC, DataLayout.NCHW):
-            found = []
-            for value, (batch, feature, spatial) in arrays:
-                dims = [[batch], *([d] for d in spatial), [feature]]
-                if layout is DataLayout.NCHW:
-                    dims = [[batch], [feature], *([d] for d in spatial)]
-                found.append(self._view(value, dims, after=1 if layout is DataLayout.NHWC else 2))
-            views = [f for f in found if f is not None]
-            if len(views) != len(found):
+            views = {}
+            for role, (value, (batch, feature, spatial)) in arrays.items():
+                dims = [batch, *spatial, feature] if layout is DataLayout.NHWC else [batch, feature, *spatial]
+                found = self._view(value, dims, after=1 if layout is DataLayout.NHWC else 2)
+                if found is not None:
+                    views[role] = found
+            if len(views) != len(arrays):
                 continue
-            moved = [_moves(view) for _, view in views]
+            moved = [_moves(view) for _, view in views.values()]
             if best[1] is None or moved < fewest:
                 best, fewest = (layout, views), moved
         return best
 
-    def weights(self, value: Value, roles: _Roles, split: int) -> tuple[WeightsLayout, _Found | None]:
+    def weights(self, value: Value, dimensions: _Dimensions, split: int) -> tuple[WeightsLayout, _Found | None]:
         """`split`: the groups of an input gradient, whose operand has them with the input features."""
-        output, input, spatial = roles
-        backwards = frozenset(spatial)
+        output, input, spatial = dimensions
+        regrouped = _Regrouped(input, output, split) if split > 1 else None
         best: tuple[WeightsLayout, _Found | None] = (WeightsLayout.HWIO, None)
         for layout in (WeightsLayout.HWIO, WeightsLayout.OIHW):
-            places = [[d] for d in spatial]
-            dims = [*places, [input], [output]] if layout is WeightsLayout.HWIO else [[output], [input], *places]
+            dims = [*spatial, input, output] if layout is WeightsLayout.HWIO else [output, input, *spatial]
             after = 0 if layout is WeightsLayout.HWIO else 2
-            found = self._view(value, dims, after, backwards, (input, output, split))
+            found = self._view(value, dims, after, frozenset(spatial), regrouped)
             if found is not None and (best[1] is None or _moves(found[1]) < _moves(best[1][1])):
                 best = (layout, found)
         return best
@@ -401,30 +405,26 @@ class _Forms:
     def _view(
         self,
         value: Value,
-        dims: list[list[int]],
+        dims: list[int],
         after: int,
         backwards: frozenset[int] = frozenset(),
-        moved: tuple[int, int, int] = (0, 0, 1),
+        regrouped: _Regrouped | None = None,
     ) -> _Found | None:
         """`dims`: the value's dimensions in the library's order; `after`: where a missing spatial dimension goes;
-        `backwards`: those that may be walked so.
-
-        `moved`: the input feature's dimension, the output feature's, and how many groups go from the first, where
-        they come first, to the second.
-        """
-        input, output, groups = moved
+        `backwards`: those that may be walked so."""
         parts: list[list[int]] = []
         where: list[tuple[int, int]] = []  # of each variable: the dimension, and what a step of it means there
-        for (d,) in dims:
-            if groups > 1 and d == input:
-                parts.append([value.shape[d] // groups])
-                where.append((d, 1))
-            elif groups > 1 and d == output:
-                parts.append([groups, value.shape[d]])
-                where += [(input, value.shape[input] // groups), (d, 1)]
-            else:
-                parts.append([value.shape[d]])
-                where.append((d, 1))
+        for d in dims:
+            part = [value.shape[d]]
+            if regrouped is not None:
+                of_group = value.shape[regrouped.input] // regrouped.groups
+                if d == regrouped.input:
+                    part = [of_group]
+                elif d == regrouped.output:
+                    part = [regrouped.groups, value.shape[d]]
+                    where.append((regrouped.input, of_group))
+            parts.append(part)
+            where.append((d, 1))
         if self.spatial == 1:
             parts.insert(after, [1])
 

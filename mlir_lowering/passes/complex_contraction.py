@@ -6,9 +6,8 @@
 from __future__ import annotations
 
 from mlir_lowering.graph import Graph, Op, Region, TensorType, Value
+from mlir_lowering.schedules.contraction import CONTRACTIONS
 from mlir_lowering.targets import Target
-
-_CONTRACTIONS = ("stablehlo.dot_general", "stablehlo.convolution")
 
 
 def run(graph: Graph, target: Target) -> None:
@@ -29,7 +28,7 @@ def _rewrite(region: Region) -> None:
 
 
 def _is_complex(op: Op) -> bool:
-    return op.name in _CONTRACTIONS and op.results[0].dtype.is_complex
+    return op.name in CONTRACTIONS and op.results[0].dtype.is_complex
 
 
 def _split(op: Op) -> list[Op]:

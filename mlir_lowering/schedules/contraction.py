@@ -30,6 +30,8 @@ from mlir_lowering.schedules import pointwise
 from mlir_lowering.schedules.loops import loop_index, merge_loops, merged_extents
 from mlir_lowering.targets import Target
 
+CONTRACTIONS = ("stablehlo.dot_general", "stablehlo.convolution")
+
 
 class Test(NamedTuple):
     """Holds if lo <= ix < hi."""
