@@ -52,14 +52,15 @@ struct half {
   operator float() const { return software::half_to_float(bits); }
 };
 
+// As Metal's, it is not made of other types without being asked for.
 struct bfloat {
   ushort bits;
   bfloat() = default;
-  bfloat(float x) : bits(software::float_to_bfloat(x)) {}
-  bfloat(double x) : bfloat(float(x)) {}
-  bfloat(half x) : bfloat(float(x)) {}
+  explicit bfloat(float x) : bits(software::float_to_bfloat(x)) {}
+  explicit bfloat(double x) : bfloat(float(x)) {}
+  explicit bfloat(half x) : bfloat(float(x)) {}
   template <class T, class = software::enable_if_t<software::is_integer<T>>>
-  bfloat(T x) : bfloat(float(x)) {}
+  explicit bfloat(T x) : bfloat(float(x)) {}
   operator float() const { return software::bfloat_to_float(bits); }
 };
 
