@@ -27,6 +27,9 @@ struct Submission {
 };
 using SubmissionRef = std::shared_ptr<Submission>;
 
+// Of an MTLCommandQueue, before Metal blocks who asks for one more.
+constexpr uint64_t kMaxCommandBuffers = 128;
+
 // Any thread may submit. Metal starts command buffers in order, but does not promise that they
 // complete in order: completions are put in order here, so that a submission that is done implies
 // that all earlier ones are.
@@ -34,9 +37,6 @@ using SubmissionRef = std::shared_ptr<Submission>;
 // When is a batch committed? At once while the GPU has fewer than two command buffers: it would
 // idle. Else it stays open, and later submissions join it, until one of those completes, or it is
 // long or old when a submission comes, or somebody waits. So none is left behind, without a timer.
-// Of an MTLCommandQueue, before Metal blocks who asks for one more.
-constexpr uint64_t kMaxCommandBuffers = 128;
-
 class CommandQueue : public std::enable_shared_from_this<CommandQueue> {
  public:
   explicit CommandQueue(Ref queue);

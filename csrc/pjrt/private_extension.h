@@ -1,5 +1,5 @@
 // The extension in our own PJRT_Api table through which our Python modules (pjrt_metal._core, core_ctypes.py,
-// host_calls.py) reach the runtime; they check its version.
+// host_calls.py, callbacks.py) reach the runtime; they check its version.
 #pragma once
 
 #include "csrc/pjrt/pjrt_c_api.h"

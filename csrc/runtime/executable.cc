@@ -63,7 +63,7 @@ class Execution {
   void Run(const std::shared_ptr<Execution>& self) {
     const auto start = LogEnabled() ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
     for (const EventRef& event : waits) {
-      if (!MustAwait(*event)) {
+      if (!event->IsReady() && !MustAwait(*event)) {
         in_order_.push_back(event);
       } else if (auto error = event->Await()) {
         return Complete(std::move(error));
@@ -103,11 +103,9 @@ class Execution {
     }
   }
 
-  // What this device makes before is there when the device gets to it, but the host must wait. Of what is there already
-  // the outcome is taken.
+  // What this device makes before is there when the device gets to it, but the host must wait.
   bool MustAwait(const Event& event) const {
-    return event.IsReady() || loaded_.waits_on_host_ || !relayouts.empty() ||
-           !event.IsEnqueuedOn(&loaded_.device_->queue());
+    return loaded_.waits_on_host_ || !relayouts.empty() || !event.IsEnqueuedOn(&loaded_.device_->queue());
   }
 
   struct Relayout {

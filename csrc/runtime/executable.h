@@ -48,7 +48,7 @@ class LoadedProgram : public std::enable_shared_from_this<LoadedProgram> {
   std::vector<MemorySpace*> output_memories_;
   bool donates_any_ = false;
   bool uses_arena_ = false;
-  bool is_ordered_ = false;  // its effects have an order
+  bool is_ordered_ = false;     // its effects have an order
   bool waits_on_host_ = false;  // the host looks at results, or calls others, between its commands
   bool small_ = false;          // worth running on the caller's thread
 };

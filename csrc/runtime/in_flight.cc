@@ -13,29 +13,23 @@ constexpr size_t kMost = 32;
 void InFlight::Add(EventRef done) {
   if (done->IsReady()) return;
   const std::lock_guard lock(mutex_);
-  while (!events_.empty() && events_.front()->IsReady()) events_.pop_front();
   events_.push_back(std::move(done));
 }
 
-EventRef InFlight::Oldest() {
-  const std::lock_guard lock(mutex_);
-  while (!events_.empty() && events_.front()->IsReady()) events_.pop_front();
-  return events_.empty() ? nullptr : events_.front();
-}
-
-size_t InFlight::size() {
-  const std::lock_guard lock(mutex_);
-  return events_.size();
-}
-
 void InFlight::AwaitRoom() {
-  while (size() >= kMost && AwaitOldest()) {
+  while (AwaitOldestOf(kMost)) {
   }
 }
 
-bool InFlight::AwaitOldest() {
-  const EventRef oldest = Oldest();
-  if (!oldest || (queue_.RunsHere() && !oldest->IsEnqueuedOn(&queue_))) return false;
+bool InFlight::AwaitOldestOf(size_t count) {
+  EventRef oldest;
+  {
+    const std::lock_guard lock(mutex_);
+    while (!events_.empty() && events_.front()->IsReady()) events_.pop_front();
+    if (events_.size() < count) return false;
+    oldest = events_.front();
+  }
+  if (queue_.RunsHere() && !oldest->IsEnqueuedOn(&queue_)) return false;
   oldest->Await();
   return true;
 }

@@ -17,11 +17,11 @@ class InFlight {
   // Returns when one more may be added.
   void AwaitRoom();
   // Waits for the oldest. False if none is left, or only what waits for this thread: a task of the queue's calls.
-  bool AwaitOldest();
+  bool AwaitOldest() { return AwaitOldestOf(1); }
 
  private:
-  EventRef Oldest();  // nullptr: none
-  size_t size();
+  // Waits for the oldest if at least `count` are in flight; false if it did not.
+  bool AwaitOldestOf(size_t count);
 
   const Queue& queue_;
   std::mutex mutex_;

@@ -65,17 +65,29 @@ class Choices {
 
   // MPSGraph asserts: what it does not like ends the process. A file says what is being tried, so that no other process
   // tries it meanwhile, nor a later one if this one does not live to delete it.
-  bool BeginTrial(const std::string& key) {
-    const std::string path = Path(key);
-    if (path.empty()) return true;
-    if (access(TrialPath(path).c_str(), F_OK) == 0) {
-      LogPhase("library: kernels", 0, "a process that tried mpsgraph has not ended the trial: " + TrialPath(path));
-      return false;
+  class Trial {
+   public:
+    Trial(Choices& choices, const std::string& key) : path_(choices.Path(key)) {
+      if (path_.empty()) return;
+      path_ += ".trying";
+      allowed_ = access(path_.c_str(), F_OK) != 0;
+      if (allowed_) {
+        ReplaceFile(choices.folder_.Open(), path_, "");
+      } else {
+        LogPhase("library: kernels", 0, "a process that tried mpsgraph has not ended the trial: " + path_);
+      }
     }
-    ReplaceFile(folder_.Open(), TrialPath(path), "");
-    return true;
-  }
-  void EndTrial(const std::string& key) { unlink(TrialPath(Path(key)).c_str()); }
+    ~Trial() {
+      if (allowed_ && !path_.empty()) unlink(path_.c_str());
+    }
+    Trial(const Trial&) = delete;
+    Trial& operator=(const Trial&) = delete;
+    bool allowed() const { return allowed_; }
+
+   private:
+    std::string path_;
+    bool allowed_ = true;
+  };
 
  private:
   static std::string Entry(const std::string& key, const Times& times) {
@@ -84,8 +96,6 @@ class Choices {
     const std::string text = key + line;
     return text + Hex(Hasher().Add(text).Finish()) + "\n";
   }
-
-  static std::string TrialPath(const std::string& path) { return path + ".trying"; }
 
   // Empty: nothing is kept.
   std::string Path(const std::string& key) {
@@ -146,10 +156,10 @@ class Chooser {
     const std::string key = Key(op, step);
     std::optional<Times> times = choices.Find(key);
     if (!times) {
-      if (!choices.BeginTrial(key)) return;
+      const Choices::Trial trial(choices, key);
+      if (!trial.allowed()) return;
       call = device_.PrepareLibraryCall(op, whole);
       if (call != nullptr) times = TryToMeasure(*call, step);
-      choices.EndTrial(key);
       if (times) choices.Add(key, *times);
     } else if (times->library_wins()) {
       call = device_.PrepareLibraryCall(op, whole);

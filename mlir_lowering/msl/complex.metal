@@ -105,8 +105,8 @@ inline V pjrt_hyperbolic(T a, T b, T y) {
   if (fabs(y) < T(20)) return V{a * cosh(y), b * sinh(y)};
   // There both are exp |y| / 2 to the last bit of a double, but for the sign; its root does not overflow where the
   // product is a number.
-  const T root = exp(fabs(y) * T(0.5f)), half = root * T(0.5f);
-  return V{a * root * half, b * root * copysign(half, y)};
+  const T root = exp(fabs(y) * T(0.5f)), scaled = root * T(0.5f);
+  return V{a * root * scaled, b * root * copysign(scaled, y)};
 }
 template <typename V>
 inline V pjrt_complex_sin(V z) {

@@ -334,6 +334,19 @@ def test_jaxs_compilation_cache_gives_nobody_anothers_callback(tmp_path: Any) ->
     assert any(tmp_path.iterdir())  # the cache is on
 
 
+def test_a_failed_ordered_callback_fails_no_later_one() -> None:
+    seen = []
+
+    def run(callback: Callable[[Any], Any], x: float) -> None:
+        jax.jit(lambda x: (io_callback(callback, None, x, ordered=True), x)[1])(x).block_until_ready()
+
+    with pytest.raises(jax.errors.JaxRuntimeError, match="ZeroDivisionError"):
+        run(lambda x: 1 / 0, 1.0)
+    run(lambda x: seen.append(float(x)), 2.0)
+    jax.effects_barrier()
+    assert seen == [2.0]
+
+
 _FAILED = """
 import jax
 from jax.experimental import io_callback
@@ -349,7 +362,7 @@ with jax.default_device(jax.devices("metal")[0]):
 """
 
 
-def test_a_failed_ordered_callback_fails_no_other() -> None:
+def test_a_failed_ordered_callback_is_not_reported_again_at_exit() -> None:
     done = subprocess.run([sys.executable, "-c", _FAILED], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout) == (0, "True\nthe next\n")
     assert "atexit" not in done.stderr
