@@ -22,17 +22,32 @@ void Discovery() {
   const auto device = Only();
   const DeviceInfo& info = device->info();
   EXPECT(info.kind == "Apple Fake");
-  EXPECT(info.target == "apple8:simd_width=32,threads=1024,threadgroup_bytes=32768,language=31");
-  EXPECT(info.platform_version == "Metal, macOS 15.2.1, metal3.1, safe math");
+  EXPECT(info.target == "apple8:simd_width=32,threads=1024,threadgroup_bytes=32768,language=32");
+  EXPECT(info.platform_version == "Metal, macOS 15.2.1, metal3.2, safe math");
   EXPECT(info.memory_bytes == 1ull << 33 && info.max_buffer_bytes == 1ull << 32);
   EXPECT(!device->runs_on_caller());
+  EXPECT(FakeConcurrentCompilation() == 1);
+}
+
+// One GPU, by whichever door it comes.
+void DiscoveryByEitherDoor() {
+  for (const char* shut : {"sandbox", "headless"}) {
+    FakeFail(shut);
+    EXPECT(Only()->info().kind == "Apple Fake");
+  }
+  FakeFail("closed");
+  std::vector<std::string> refused;
+  EXPECT(Discover(&refused).empty());
+  EXPECT(refused.size() == 1 && refused[0].starts_with("Metal found no GPU: MTLCreateSystemDefaultDevice"));
 }
 
 void OlderSystems() {
-  for (const int macos : {14, 13}) {
+  constexpr std::pair<int, const char*> kLanguages[] = {
+      {26, "language=40"}, {16, "language=40"}, {15, "language=32"}, {14, "language=31"}, {13, "language=30"}};
+  for (const auto& [macos, language] : kLanguages) {
     FakeMacos(macos);
     Fixture fixture;  // the fake checks the math mode and the language version
-    EXPECT(fixture.device->info().target.ends_with(macos == 14 ? "language=31" : "language=30"));
+    EXPECT(fixture.device->info().target.ends_with(language));
   }
   FakeMacos(12);
   std::vector<std::string> refused;
@@ -122,7 +137,7 @@ void CompileErrors() {
   const Error broken = compile({"k_bad", "#error planted\nkernel void k_bad() {}", {}, false});
   EXPECT(Has(broken, Code::kInternal,
              {"k_bad: Metal could not compile it: ", "error: #error planted", "(MTLLibraryErrorDomain 3)",
-              "xcrun -sdk macosx metal -std=metal3.1 -fno-fast-math"}));
+              "xcrun -sdk macosx metal -std=metal3.2 -fno-fast-math"}));
   const std::string path = std::strrchr(broken.what(), ' ') + 1;
   std::FILE* saved = std::fopen(path.c_str(), "r");
   EXPECT(saved != nullptr);
@@ -204,6 +219,7 @@ void Threadgroups() {
 
 constexpr Check kChecks[] = {
     {"discovery", Discovery},
+    {"discovery_by_either_door", DiscoveryByEitherDoor},
     {"older_systems", OlderSystems},
     {"other_gpus", OtherGpus},
     {"dispatches_and_copies", DispatchesAndCopies},

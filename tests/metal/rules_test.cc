@@ -52,7 +52,7 @@ struct Metal {
   }
   Ref Pipeline(const char* text = kAdd, const char* name = "k_add") const {
     Id error = nullptr;
-    const Ref library = Library(text, Options(kLanguageVersion3_1), &error);
+    const Ref library = Library(text, Options(kLanguageVersion3_2), &error);
     if (!library) unexpected += ErrorText(error);
     const Ref function = Ref::Adopt(Send<kNewFunctionWithName>(library.get(), String(name).get()));
     const Ref descriptor = New(Class::kMTLComputePipelineDescriptor);
@@ -104,7 +104,7 @@ struct Metal {
     }
   }
   // What the compiler says.
-  void Compile(const char* text, uint64_t language = kLanguageVersion3_1) const {
+  void Compile(const char* text, uint64_t language = kLanguageVersion3_2) const {
     Id error = nullptr;
     if (!Library(text, Options(language), &error)) compiler_said = ErrorText(error) + "\n";
   }
@@ -396,16 +396,16 @@ const Fault kFaults[] = {
     {"fast_math",
      [](Metal& m) {
        Id e = nullptr;
-       m.Library(kAdd, m.Options(kLanguageVersion3_1, true), &e);
+       m.Library(kAdd, m.Options(kLanguageVersion3_2, true), &e);
      },
      "fast math"},
     {"language",
      [](Metal& m) {
        FakeMacos(13);
        Id e = nullptr;
-       m.Library(kAdd, m.Options(kLanguageVersion3_1), &e);
+       m.Library(kAdd, m.Options(kLanguageVersion3_2), &e);
      },
-     "language version 0x30001"},
+     "language version 0x30002"},
     // Objects.
     {"use_after_release",
      [](Metal& m) {
@@ -423,7 +423,7 @@ const Fault kFaults[] = {
     {"name_released",
      [](Metal& m) {
        Id e = nullptr;
-       auto l = m.Library(kAdd, m.Options(kLanguageVersion3_1), &e);
+       auto l = m.Library(kAdd, m.Options(kLanguageVersion3_2), &e);
        const Id name = String("k_add").get();
        Send<kNewFunctionWithName>(l.get(), name);
      },
