@@ -24,19 +24,17 @@ struct Family {
 };
 constexpr Family kFamilies[] = {{kFamilyApple9, "apple9"}, {kFamilyApple8, "apple8"}, {kFamilyApple7, "apple7"}};
 
-const KernelSource& CopyBytesKernel() {
-  static const KernelSource kernel = {"pjrt_metal_copy_bytes",
-                                      R"(#include <metal_stdlib>
-using namespace metal;
-kernel void pjrt_metal_copy_bytes(device const uchar* source [[buffer(0)]],
-                                  device uchar* destination [[buffer(1)]],
-                                  uint3 position [[thread_position_in_grid]]) {
-  destination[position.x] = source[position.x];
-}
-)",
-                                      {ParamKind::kInput, ParamKind::kOutput, ParamKind::kThreadPositionInGrid},
-                                      false};
-  return kernel;
+// Copies: thread i moves the i-th element, which has `bytes`.
+KernelSource CopyKernel(uint32_t bytes) {
+  const std::string name = "pjrt_metal_copy_" + std::to_string(bytes);
+  const std::string type = bytes == 16 ? "uint4" : bytes == 4 ? "uint" : "uchar";
+  return {name,
+          "#include <metal_stdlib>\nusing namespace metal;\nkernel void " + name + "(device const " + type +
+              "* source [[buffer(0)]], device " + type +
+              "* destination [[buffer(1)]],\n    uint3 position [[thread_position_in_grid]]) {\n"
+              "  destination[position.x] = source[position.x];\n}\n",
+          {ParamKind::kInput, ParamKind::kOutput, ParamKind::kThreadPositionInGrid},
+          false};
 }
 
 std::string Gigabytes(uint64_t bytes) {
@@ -123,7 +121,7 @@ MetalDevice::~MetalDevice() {
 
 std::unique_ptr<Encoder> MetalDevice::NewEncoder() {
   memory_->residency().Commit();
-  return NewMetalEncoder(queue_, [this] { return pipelines_->CompileOne("", CopyBytesKernel()); });
+  return NewMetalEncoder(queue_, [this](uint32_t bytes) { return pipelines_->CompileOne("", CopyKernel(bytes)); });
 }
 
 std::vector<PipelineRef> MetalDevice::Compile(const std::string& preamble, std::span<const KernelSource> kernels) {

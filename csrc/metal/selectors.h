@@ -107,7 +107,6 @@ inline constexpr int kMinimumMacos = 13;
   X(kSetQueueLabel, "MTLCommandQueue", "setLabel:", void(Id), "10.11")                                       \
   X(kComputeCommandEncoder, "MTLCommandBuffer", "computeCommandEncoderWithDispatchType:",                    \
     Id(uint64_t), "10.14")                                                                                   \
-  X(kBlitCommandEncoder, "MTLCommandBuffer", "blitCommandEncoder", Id(), "10.11")                            \
   X(kAddCompletedHandler, "MTLCommandBuffer", "addCompletedHandler:", void(CompletionBlock*), "10.11")       \
   X(kCommit, "MTLCommandBuffer", "commit", void(), "10.11")                                                  \
   X(kStatus, "MTLCommandBuffer", "status", uint64_t(), "10.11")                                              \
@@ -127,9 +126,6 @@ inline constexpr int kMinimumMacos = 13;
   X(kDispatchThreads, "MTLComputeCommandEncoder", "dispatchThreads:threadsPerThreadgroup:",                  \
     void(Size, Size), "10.13")                                                                               \
   X(kMemoryBarrier, "MTLComputeCommandEncoder", "memoryBarrierWithScope:", void(uint64_t), "10.14")          \
-  X(kCopyFromBuffer, "MTLBlitCommandEncoder",                                                                \
-    "copyFromBuffer:sourceOffset:toBuffer:destinationOffset:size:",                                          \
-    void(Id, uint64_t, Id, uint64_t, uint64_t), "10.11")                                                     \
   X(kArrayWithCapacity, "+NSMutableArray", "arrayWithCapacity:", Id(uint64_t), "10.0")                       \
   X(kAddObject, "NSMutableArray", "addObject:", void(Id), "10.0")                                            \
   X(kDictionaryWithCapacity, "+NSMutableDictionary", "dictionaryWithCapacity:", Id(uint64_t), "10.0")        \

@@ -39,6 +39,9 @@ void FakeMacos(int major);
 int FakeConcurrentCompilation(void);
 // How many kernels have been dispatched and run.
 long FakeDispatches(void);
+// How many threads those had, and how many encoders were opened.
+long FakeThreads(void);
+long FakeEncoders(void);
 // The GPU starts no command buffer while it is paused.
 void FakePause(int paused);
 // How often a thread had to wait for one of a queue's places.
