@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from mlir_lowering.emit import Expr
 from mlir_lowering.index import Ix, linearize, variable
 from mlir_lowering.kernel import Group, KernelCall, kernel_call
 from mlir_lowering.schedules.contraction import (
@@ -138,6 +139,10 @@ class _Direct:
         index = self.nest.result(*self._split(position))
         store(self.emitter, self.group.outputs, index, linearize(index, self.shape))
 
+    def _sum(self, total: str, x: Expr, y: Expr) -> str:
+        """total + x * y; floats in one instruction, which compilers make only where they are asked for it."""
+        return f"software::madd({x}, {y}, {total})" if self.dtype.is_float else f"{total} + {x} * {y}"
+
     def _dot(self, position: list[Ix]) -> None:
         emitter = self.emitter
         emitter.line(f"{self.dtype.msl} total = 0;")
@@ -147,7 +152,7 @@ class _Direct:
             tests, _ = conditions(emitter, a)
             x = element(emitter, a, self.dtype, tests)
             y = element(emitter, b, self.dtype)
-            emitter.line(f"total += {x} * {y};")
+            emitter.line(f"total = {self._sum('total', x, y)};")
 
         self._over_k(body, "PJRT_SIMD(reduction(+:total))")
         self._store(position, "total")
@@ -176,7 +181,8 @@ class _Direct:
                 with emitter.block(loop):
                     x = element(emitter, a, self.dtype, inside)
                     y = element(emitter, b, self.dtype)
-                    emitter.line(f"total[{name} - begin] += {x} * {y};")
+                    total = f"total[{name} - begin]"
+                    emitter.line(f"{total} = {self._sum(total, x, y)};")
 
         self._over_k(body)
         emitter.line("PJRT_INDEPENDENT")
