@@ -1,6 +1,6 @@
-"""A value that is evaluated twice is the same twice: no compiler fuses a product into a sum where the program has two ops.
+"""A value that is evaluated twice is the same twice: no compiler fuses a product into a sum where the program has two.
 
-A fused kernel evaluates values that another kernel has stored (a softmax's argument for the maximum and for the exponent).
+A fused kernel evaluates values that another has stored (a softmax's argument for the maximum and for the exponent).
 So elementwise arithmetic is IEEE's, op by op: numpy's to the bit.
 """
 
