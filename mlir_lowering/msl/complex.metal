@@ -80,9 +80,13 @@ inline V pjrt_complex_log1p(V z) {
   return V{size, atan2(z.y, 1.0f + z.x)};
 }
 
+// Of a quarter, doubled, where the magnitude might overflow.
 template <typename V>
 inline V pjrt_complex_sqrt(V z) {
-  const auto root = sqrt(fabs(z.x) * 0.5f + pjrt_hypot(z.x, z.y) * 0.5f);
+  const bool large = fabs(z.x) > 0x1p125f || fabs(z.y) > 0x1p125f;
+  const float scale = large ? 0.25f : 1.0f, back = large ? 2.0f : 1.0f;
+  const V w = V{z.x * scale, z.y * scale};
+  const auto root = sqrt(fabs(w.x) * 0.5f + pjrt_hypot(w.x, w.y) * 0.5f) * back;
   const auto other = z.y / (2.0f * root);
   if (root == 0.0f) return V{root, z.y};
   return z.x >= 0.0f ? V{root, other} : V{fabs(other), copysign(root, z.y)};

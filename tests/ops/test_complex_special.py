@@ -67,3 +67,11 @@ def test_special_powers_are_the_cpus(dtype: Any) -> None:
     falls = (exponent.imag == 0) & (exponent.real > 0)
     assert np.all(metal[zero & falls] == 0)
     assert np.all(np.isnan(metal[zero & ~falls]))
+
+
+def test_root_and_reciprocal_root_of_the_largest() -> None:
+    z = np.array([3e38 + 3e38j, -3e38 + 3e38j, 3e38 - 1j, -3e38 - 3e38j, 3e38j, 4e37 + 1e37j], np.complex64)
+    wide = np.sqrt(z.astype(np.complex128))
+    on = jax.device_put(z, jax.devices("metal")[0])
+    np.testing.assert_allclose(np.asarray(jax.jit(jax.lax.rsqrt)(on)), 1 / wide, rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(jax.jit(jax.lax.sqrt)(on)), wide, rtol=1e-6)
