@@ -67,6 +67,8 @@ def build_sequence(region: Region, target: Target) -> Sequence:
                 sequence.nodes.append(unit)
             case Group():
                 sequence.nodes.extend(schedule_group(unit, target))
+            case Op() if OPS[unit.name].control == "barrier":
+                sequence.nodes += [View(r, v) for r, v in zip(unit.results, unit.operands, strict=True)]
             case Op():
                 sequence.nodes.append(_control(unit, target))
     return sequence
