@@ -5,8 +5,8 @@
 
 namespace pjrt_metal::software {
 
-// While it lives, this thread takes denormal operands for zero and makes zero of denormal results. The host program's own
-// setting comes back after it.
+// While it lives, this thread takes denormal operands for zero and makes zero of denormal results. The host program's
+// own setting comes back after it.
 class FlushDenormals {
  public:
   FlushDenormals() : before_(Get()) { Set(before_ | kFlush); }
