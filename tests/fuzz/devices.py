@@ -1,0 +1,133 @@
+"""The devices that programs run on, each in a process of its own: a crash or a hang is an answer like another."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.fuzz import values
+from tests.fuzz.evaluate import run_block
+from tests.fuzz.graph import Array, Case, module_text
+from tests.fuzz.values import Reject, Val
+
+ROOT = Path(__file__).resolve().parents[2]
+# Seconds for one program: longer is a hang. A loaded machine's compiler needs its time.
+LIMIT = 180.0
+# Programs after which a process is replaced: kernels stay loaded, five maps each.
+LIFETIME = 2000
+
+_STRICT = {f"apple{n}": {"PJRT_METAL_STRICT": f"apple{n}"} for n in (7, 8, 9)}
+DEVICES: dict[str, dict[str, str]] = {
+    "fast": {},
+    "checked": {"PJRT_METAL_STRICT": "software"},
+    **_STRICT,
+    "fake": {"PJRT_METAL_DEVICE": "gpu", "PJRT_METAL_LIBRARY": "kernels"},
+    "fake-library": {"PJRT_METAL_DEVICE": "gpu", "PJRT_METAL_LIBRARY": "mpsgraph"},
+    "xla": {},
+}
+
+
+@dataclass
+class Failure:
+    what: str
+    inputs: list[Array]
+
+
+@dataclass
+class Device:
+    """`variables` are added to the process's environment."""
+
+    name: str
+    variables: dict[str, str] = field(default_factory=dict)
+    _process: subprocess.Popen[bytes] | None = None
+    _served: int = 0
+    _errors: Any = None
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        if self._process is not None and self._process.poll() is None and self._served < LIFETIME:
+            return self._process
+        self.close()
+        environment = os.environ | {"JAX_PLATFORMS": "metal,cpu"} | DEVICES[self.name] | self.variables
+        if self.name.startswith("fake"):
+            from tests.metal import build_fake
+
+            environment["LD_PRELOAD"] = str(build_fake.library())
+        if self.name == "xla":
+            environment["JAX_PLATFORMS"] = "cpu"
+        platform = "cpu" if self.name == "xla" else "metal"
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115: it lives as long as the process
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.fuzz.worker", platform],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env=environment,
+            cwd=ROOT,
+        )
+        self._served = 0
+        return self._process
+
+    def run(self, text: str, sets: list[list[Array]]) -> tuple[Any, ...]:
+        """The worker's answer, or ("error", "crash"...) for the first set."""
+        process = self._start()
+        self._served += 1
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            pickle.dump((text, sets), process.stdin)
+            process.stdin.flush()
+            ready, _, _ = select.select([process.stdout], [], [], LIMIT)
+            if not ready:
+                self.close()
+                return "error", f"hang: nothing for {LIMIT:.0f} s", 0
+            answer: tuple[Any, ...] = pickle.load(process.stdout)  # noqa: S301: our own process
+            return answer
+        except (EOFError, BrokenPipeError, pickle.UnpicklingError):
+            code = process.wait()
+            self._errors.seek(0)
+            tail = self._errors.read()[-1500:].decode(errors="replace")
+            self.close()
+            return "error", f"crash: exit code {code}\n{tail}", 0
+
+    def check(self, case: Case, sets: list[list[Array]]) -> Failure | None:
+        """The first set of inputs with which the device is wrong, or fails."""
+        wants: list[tuple[list[Array], list[Val]]] = []
+        for inputs in sets:
+            try:
+                wants.append((inputs, expected(case, inputs)))
+            except Reject:
+                continue
+        if not wants:
+            return None
+        answer = self.run(module_text(case), [inputs for inputs, _ in wants])
+        if answer[0] == "error":
+            return Failure(answer[1], wants[answer[2]][0])
+        for (inputs, want), got in zip(wants, answer[1], strict=True):
+            if found := differences(case, got, want):
+                return Failure(found, inputs)
+        return None
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._errors.close()
+        self._process = None
+
+
+def expected(case: Case, inputs: list[Array]) -> list[Val]:
+    return run_block(case.block, [Val(x) for x in inputs])
+
+
+def differences(case: Case, got: list[Array], want: list[Val]) -> str | None:
+    lines = []
+    for n, (v, x, val) in enumerate(zip(case.block.outputs, got, want, strict=True)):
+        if found := values.compare(x, val, v.dtype):
+            lines.append(f"result {n} ({v}: {v.type}): {found}")
+    return "\n".join(lines) or None
