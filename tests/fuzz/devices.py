@@ -19,7 +19,7 @@ from tests.fuzz.values import Reject, Val
 
 ROOT = Path(__file__).resolve().parents[2]
 # Seconds for one program: longer is a hang. A loaded machine's compiler needs its time.
-LIMIT = 180.0
+LIMIT = 90.0
 # Programs after which a process is replaced: kernels stay loaded, five maps each.
 LIFETIME = 2000
 
@@ -32,6 +32,9 @@ DEVICES: dict[str, dict[str, str]] = {
     "fake-library": {"PJRT_METAL_DEVICE": "gpu", "PJRT_METAL_LIBRARY": "mpsgraph"},
     "xla": {},
 }
+
+
+Request = tuple[str, list[list[Array]]]
 
 
 @dataclass
@@ -74,44 +77,68 @@ class Device:
         self._served = 0
         return self._process
 
-    def run(self, text: str, sets: list[list[Array]]) -> tuple[Any, ...]:
-        """The worker's answer, or ("error", "crash"...) for the first set."""
+    def run(self, requests: list[Request]) -> list[tuple[Any, ...]]:
+        """The worker's answers; ("error", "crash"...) for a program that it does not survive."""
+        answers: list[tuple[Any, ...]] = []
+        together = True
+        while len(answers) < len(requests):
+            rest = requests[len(answers) :]
+            found = self._ask(rest if together else rest[:1])
+            # With no answer to many programs, who knows which it was: one by one, then.
+            if together and len(rest) > 1 and len(found) == 1 and found[0][0] == "error" and self._process is None:
+                together = False
+                continue
+            answers += found
+        return answers
+
+    def _ask(self, requests: list[Request]) -> list[tuple[Any, ...]]:
         process = self._start()
-        self._served += 1
+        self._served += len(requests)
         assert process.stdin is not None and process.stdout is not None
+        answers: list[tuple[Any, ...]] = []
         try:
-            pickle.dump((text, sets), process.stdin)
+            pickle.dump(requests, process.stdin)
             process.stdin.flush()
-            ready, _, _ = select.select([process.stdout], [], [], LIMIT)
-            if not ready:
-                self.close()
-                return "error", f"hang: nothing for {LIMIT:.0f} s", 0
-            answer: tuple[Any, ...] = pickle.load(process.stdout)  # noqa: S301: our own process
-            return answer
+            for _ in requests:
+                if not select.select([process.stdout], [], [], LIMIT)[0]:
+                    self.close()
+                    return [*answers, ("error", f"hang: nothing for {LIMIT:.0f} s", 0)]
+                answers.append(pickle.load(process.stdout))  # noqa: S301: our own process
+            return answers
         except (EOFError, BrokenPipeError, pickle.UnpicklingError):
             code = process.wait()
             self._errors.seek(0)
             tail = self._errors.read()[-1500:].decode(errors="replace")
             self.close()
-            return "error", f"crash: exit code {code}\n{tail}", 0
+            return [*answers, ("error", f"crash: exit code {code}\n{tail}", 0)]
 
-    def check(self, case: Case, sets: list[list[Array]]) -> Failure | None:
-        """The first set of inputs with which the device is wrong, or fails."""
-        wants: list[tuple[list[Array], list[Val]]] = []
-        for inputs in sets:
-            try:
-                wants.append((inputs, expected(case, inputs)))
-            except Reject:
+    def check(self, items: list[tuple[Case, list[list[Array]]]]) -> list[Failure | None]:
+        """For each case the first set of inputs with which the device is wrong, or fails."""
+        found: list[Failure | None] = [None] * len(items)
+        wants: list[tuple[int, list[list[Array]], list[list[Val]]]] = []
+        for n, (case, sets) in enumerate(items):
+            known, want = [], []
+            for inputs in sets:
+                try:
+                    want.append(expected(case, inputs))
+                    known.append(inputs)
+                except Reject:
+                    continue
+            if known:
+                wants.append((n, known, want))
+        answers = self.run([(module_text(items[n][0]), known) for n, known, _ in wants])
+        for (n, known, want), answer in zip(wants, answers, strict=True):
+            if answer[0] == "error":
+                found[n] = Failure(answer[1], known[answer[2]])
                 continue
-        if not wants:
-            return None
-        answer = self.run(module_text(case), [inputs for inputs, _ in wants])
-        if answer[0] == "error":
-            return Failure(answer[1], wants[answer[2]][0])
-        for (inputs, want), got in zip(wants, answer[1], strict=True):
-            if found := differences(case, got, want):
-                return Failure(found, inputs)
-        return None
+            for inputs, vals, got in zip(known, want, answer[1], strict=True):
+                if what := differences(items[n][0], got, vals):
+                    found[n] = Failure(what, inputs)
+                    break
+        return found
+
+    def one(self, case: Case, sets: list[list[Array]]) -> Failure | None:
+        return self.check([(case, sets)])[0]
 
     def close(self) -> None:
         if self._process is not None:

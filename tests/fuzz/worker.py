@@ -1,19 +1,27 @@
 """A process that compiles and runs programs on its platform, for `devices.py`: pickled requests in, results out.
 
-    request   (text, sets of inputs)
-    answer    ("ok", a list of results for each set) or ("error", what, the number of the set)
+    request   a list of (text, sets of inputs)
+    answers   for each: ("ok", a list of results for each set) or ("error", what, the number of the set)
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
 import pickle
+import re
 import sys
 from typing import Any
 
 import jax
 import numpy as np
 from jaxlib import xla_client
+
+from mlir_lowering.options import read_options
+from mlir_lowering.pipeline import compile_program
+from mlir_lowering.program import MAGIC, Kernel, Program, serialize
+from mlir_lowering.targets import parse_target
 
 Array = np.ndarray[Any, Any]
 
@@ -49,18 +57,63 @@ def run(text: str, sets: list[list[Array]], platform: str) -> tuple[Any, ...]:
     return "ok", found
 
 
+_TRIVIAL = """func.func @main(%a: tensor<3xf32>) -> tensor<3xf32> {
+  %b = stablehlo.add %a, %a : tensor<3xf32>
+  return %b : tensor<3xf32>
+}
+"""
+
+
+class KernelsAtOnce:
+    """Has the kernels of many programs compiled together: most of the host compiler's time goes into its start.
+
+    Loads one Program that has them all; afterwards each program's own kernels are found in the device's memory.
+    """
+
+    def __init__(self) -> None:
+        self.client = jax.devices("metal")[0].client
+        data = self.client.serialize_executable(compile(_TRIVIAL, "metal"))
+        at = data.index(MAGIC)
+        self.head = data[:at]
+        found = re.search(rb"(software|apple\d+)(:[\w=,]*)?", data[at:])
+        assert found is not None
+        self.target = parse_target(found.group().decode())
+        self.program = self._program(_TRIVIAL)
+
+    def _program(self, text: str) -> Program:
+        return compile_program(text.encode(), read_options(b""), self.target)
+
+    def compile(self, texts: list[str]) -> None:
+        """Errors are left to the compilation of each program on its own."""
+        kernels: dict[str, Kernel] = {}
+        for text in texts:
+            try:
+                program = self._program(text)
+            except Exception:  # noqa: BLE001, S112
+                continue
+            if program.preamble == self.program.preamble:
+                kernels |= {k.name: k for k in program.kernels}
+        whole = dataclasses.replace(self.program, kernels=[*self.program.kernels, *kernels.values()])
+        with contextlib.suppress(Exception):
+            self.client.deserialize_executable(self.head + serialize(whole), jax.devices("metal")[:1], None)
+
+
 def main() -> None:
     platform = sys.argv[1]
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what else prints
     jax.devices(platform)
+    together = KernelsAtOnce() if platform == "metal" else None
     while True:
         try:
-            text, sets = pickle.load(sys.stdin.buffer)
+            requests = pickle.load(sys.stdin.buffer)
         except EOFError:
             break
-        pickle.dump(run(text, sets, platform), answers)
-        answers.flush()
+        if together is not None and len(requests) > 1:
+            together.compile([text for text, _ in requests])
+        for text, sets in requests:
+            pickle.dump(run(text, sets, platform), answers)
+            answers.flush()
 
 
 if __name__ == "__main__":
