@@ -140,6 +140,8 @@ id MakeError(const char *domain, int64_t code, const char *text);
   uint64_t mapped;
 }
 @end
+// Bytes of memory that is not the device's, added or taken away.
+void CountWrapped(long bytes);
 MTLBuffer *MakeBuffer(uint64_t length, uint64_t options);
 
 @interface MTLFunction : NSObject {
@@ -247,8 +249,6 @@ typedef struct {
   Bound bound[kFakeMaxBuffers];
   MTLComputePipelineState *state;
 }
-@end
-@interface MTLBlitCommandEncoder : MTLCommandEncoder
 @end
 
 // The GPU takes the committed buffer (and a reference of its own); gpu.m.
