@@ -63,6 +63,7 @@ PJRT_Extension_Base* Extensions() {
       SetPythonCallback,
       RegisterHandlers,
       RegisterType,
+      GuardHostReads,
   };
   return LayoutsExtension(FfiExtension(MemoryDescriptionsExtension(&extension.base)));
 }
