@@ -127,9 +127,9 @@ def kernel_call(
 
     signature = ",\n    ".join(texts)
     body = "\n".join(emitter.lines)
-    text = f"// {comment}\nkernel void NAME(\n    {signature}) {{\n{body}\n}}\n"
-    name = "k_" + hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
-    source = with_functions(text.replace("NAME", name), emitter.on_host)
+    text = f"kernel void NAME(\n    {signature}) {{\n{body}\n}}\n"
+    name = "k_" + hashlib.blake2b((comment + text).encode(), digest_size=12).hexdigest()
+    source = f"// {comment}\n" + with_functions(text.replace("NAME", name), emitter.on_host)
     kernel = Kernel(name, source, tuple(params), emitter.on_host)
     buffers = [*emitter.inputs, *outputs]
     return KernelCall(kernel, buffers, arg_bytes, threads, per_threadgroup, updates or {}, same_index)
