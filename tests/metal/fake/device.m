@@ -41,7 +41,7 @@ static const uint64_t kMetal30 = 0x30000, kMetal31 = 0x30001;
 }
 - (id)newBufferWithLength:(uint64_t)length options:(uint64_t)options {
   CHECK(length <= kMaxBufferLength, "buffer of %lu bytes", length);
-  if (Fails("allocate") || length > kMaxBufferLength) return nil;
+  if (AllocationFails() || Fails("allocate") || length > kMaxBufferLength) return nil;
   return MakeBuffer(length, options);
 }
 - (id)newBufferWithBytesNoCopy:(void *)bytes
