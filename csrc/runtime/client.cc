@@ -5,6 +5,8 @@
 #include <locale>
 #include <sstream>
 
+#include "csrc/runtime/forked.h"
+
 namespace pjrt_metal {
 namespace {
 
@@ -90,6 +92,7 @@ std::unique_ptr<Buffer> LogicalDevice::FromHost(MemorySpace* memory, const void*
                                                 std::vector<int64_t> dims, std::span<const int64_t> byte_strides,
                                                 std::span<const int64_t> minor_to_major, bool zero_copy,
                                                 std::function<void()> on_done) {
+  RefuseIfForked();
   const size_t bytes = DenseBytes(dtype, dims);
   const size_t element = Info(dtype).host_bits / 8;
   std::vector<int64_t> order(minor_to_major.begin(), minor_to_major.end());
@@ -122,6 +125,7 @@ std::unique_ptr<Buffer> LogicalDevice::FromHost(MemorySpace* memory, const void*
 
 std::unique_ptr<Buffer> LogicalDevice::Uninitialized(MemorySpace* memory, DType dtype, std::vector<int64_t> dims,
                                                      std::span<const int64_t> minor_to_major, EventRef defined) {
+  RefuseIfForked();
   auto storage = std::make_shared<Storage>();
   storage->allocation = Allocate(DenseBytes(dtype, dims), "arrays from the host");
   storage->defined = std::move(defined);
@@ -132,6 +136,7 @@ std::unique_ptr<Buffer> LogicalDevice::Uninitialized(MemorySpace* memory, DType 
 }
 
 Client::Client(const std::map<std::string, std::string>& options) {
+  NoteForks();
   double fraction = kDefaultMemoryFraction;
   std::string compiler_version;
   for (const auto& [name, value] : options) {
