@@ -12,7 +12,6 @@ namespace {
 constexpr size_t kMaxNamed = 8;
 
 std::string Names(const std::vector<std::string>& kernels) {
-  if (kernels.empty()) return "a copy";
   std::string text = kernels.size() == 1 ? "kernel " : "kernels ";
   for (size_t i = 0; i < std::min(kernels.size(), kMaxNamed); ++i) text += (i == 0 ? "" : ", ") + kernels[i];
   if (kernels.size() > kMaxNamed) text += " and " + std::to_string(kernels.size() - kMaxNamed) + " more";
@@ -21,26 +20,20 @@ std::string Names(const std::vector<std::string>& kernels) {
 
 }  // namespace
 
-// Ends the open encoder if it is of another kind, and returns one of this kind. Launches of one
-// encoder may overlap, between barriers; Metal orders encoders by the resources that it tracks.
-Id CommandBuffer::Encoder(Kind kind) {
-  if (kind_ == kind) return encoder_.get();
-  EndEncoder();
-  const Id buffer = command_buffer_.get();
-  encoder_ = Ref::Retain(kind == Kind::kCompute ? Send<Message::kComputeCommandEncoder>(buffer, kDispatchTypeConcurrent)
-                                                : Send<Message::kBlitCommandEncoder>(buffer));
+// The open encoder. Its launches may overlap, between barriers; Metal orders encoders by the resources that it tracks.
+Id CommandBuffer::Encoder() {
+  if (encoder_) return encoder_.get();
+  encoder_ = Ref::Retain(Send<Message::kComputeCommandEncoder>(command_buffer_.get(), kDispatchTypeConcurrent));
   if (!encoder_) throw Error(Code::kUnavailable, "Metal gave no command encoder");
-  kind_ = kind;
   passes_.push_back({"pjrt_metal " + std::to_string(passes_.size()), {}});
   Send<Message::kSetLabel>(encoder_.get(), String(passes_.back().label).get());
   return encoder_.get();
 }
 
 void CommandBuffer::EndEncoder() {
-  if (kind_ == Kind::kNone) return;
+  if (!encoder_) return;
   Send<Message::kEndEncoding>(encoder_.get());
   encoder_ = Ref();
-  kind_ = Kind::kNone;
   state_ = nullptr;
   hazards_.Clear();
   std::ranges::fill(bound_, BoundBuffer{});
@@ -57,7 +50,7 @@ void CommandBuffer::Encode(const Recording& recording) {
 
 void CommandBuffer::Encode(const Launch& launch, const Recording& recording) {
   const MetalPipeline& pipeline = *launch.pipeline;
-  const Id encoder = Encoder(Kind::kCompute);
+  const Id encoder = Encoder();
   const auto accesses = std::span(recording.accesses).subspan(launch.first_buffer, launch.buffers);
   if (hazards_.Conflict(accesses)) {
     Send<Message::kMemoryBarrier>(encoder, kBarrierScopeBuffers);
@@ -84,11 +77,6 @@ void CommandBuffer::Encode(const Launch& launch, const Recording& recording) {
     bound_[pipeline.args_index] = {};
   }
   Send<Message::kDispatchThreads>(encoder, launch.threads, launch.threadgroup);
-}
-
-void CommandBuffer::Encode(const Blit& blit, const Recording&) {
-  Send<Message::kCopyFromBuffer>(Encoder(Kind::kBlit), blit.source, blit.source_offset, blit.destination,
-                                 blit.destination_offset, blit.bytes);
 }
 
 void CommandBuffer::Encode(const GraphLaunch& launch, const Recording& recording) {

@@ -41,16 +41,14 @@ class CommandBuffer {
   std::pair<double, double> Times() const;
 
  private:
-  enum class Kind { kNone, kCompute, kBlit };
   // What an encoder holds, for errors.
   struct Pass {
     std::string label;
     std::vector<std::string> kernels;  // without those that are as the one before
   };
-  Id Encoder(Kind kind);
+  Id Encoder();
   void EndEncoder();
   void Encode(const Launch& launch, const Recording& recording);
-  void Encode(const Blit& blit, const Recording& recording);
   void Encode(const GraphLaunch& launch, const Recording& recording);
   void Watch();
   std::optional<Error> Failure(Id buffer) const;
@@ -65,11 +63,10 @@ class CommandBuffer {
   std::vector<Ref> committed_;  // by MPSGraph, before this one
   Ref command_buffer_;
   bool watched_ = false;
-  Ref encoder_;  // open if kind_ is not kNone
-  Kind kind_ = Kind::kNone;
-  Id state_ = nullptr;          // the pipeline state set in the open compute encoder
-  Hazards hazards_;             // of the open compute encoder
-  BoundBuffer bound_[31] = {};  // in the open compute encoder, by index
+  Ref encoder_;                 // open, or none
+  Id state_ = nullptr;          // the pipeline state set in the open encoder
+  Hazards hazards_;             // of the open encoder
+  BoundBuffer bound_[31] = {};  // in the open encoder, by index
   std::vector<Pass> passes_;
   size_t commands_ = 0;
   uint64_t bytes_ = 0;

@@ -17,7 +17,7 @@ namespace {
 
 PJRT_Buffer& Checked(PJRT_Buffer* buffer) { return Required(buffer, "buffer"); }
 
-void Destroy(PJRT_Buffer_Destroy_Args& args) { delete args.buffer; }
+void Destroy(PJRT_Buffer_Destroy_Args& args) { DestroyHandle(args.buffer, "buffer"); }
 
 void ElementType(PJRT_Buffer_ElementType_Args& args) {
   args.type = static_cast<PJRT_Buffer_Type>(Checked(args.buffer).buffer->dtype());
@@ -132,6 +132,7 @@ void Bitcast(PJRT_Buffer_Bitcast_Args& args) {
 
 // What the client calls back when the dependency of a donated buffer is met.
 struct ControlDependency {
+  PJRT_METAL_HANDLE(ControlDependency)
   StorageRef from;
   EventRef defined;
 };
@@ -140,7 +141,9 @@ void DependencyReady(PJRT_Buffer_DonateWithControlDependency_Callback_Args* args
   if (args == nullptr || !PJRT_METAL_HAS(*args, callback_data) || args->callback_data == nullptr) {
     return;
   }
-  const std::unique_ptr<ControlDependency> dependency(static_cast<ControlDependency*>(args->callback_data));
+  auto* const given = static_cast<ControlDependency*>(args->callback_data);
+  if (!ControlDependency::pool().Owns(given)) return;  // called before
+  const std::unique_ptr<ControlDependency> dependency(given);
   std::optional<Error> failure;
   try {
     CheckStructSize(args->struct_size, StructSize<PJRT_Buffer_DonateWithControlDependency_Callback_Args>(),

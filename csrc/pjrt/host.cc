@@ -10,6 +10,7 @@
 
 // Who may fulfill an alias buffer: its storage, until then.
 struct PJRT_FulfillAliasBufferCallback {
+  PJRT_METAL_HANDLE(PJRT_FulfillAliasBufferCallback)
   pjrt_metal::StorageRef alias;
   size_t bytes;
 };
@@ -23,7 +24,7 @@ std::vector<int64_t> ToVector(std::span<const int64_t> values) { return {values.
 MemoryObject& Destination(PJRT_Client& client, PJRT_Device* device, PJRT_Memory* memory) {
   if (memory == nullptr) {
     if (device == nullptr) device = client.device_handles.front();
-    memory = device->memory_handles.front();
+    memory = Required(device, "device").memory_handles.front();
   }
   MemoryObject& object = ToMemory(memory, "memory");
   if (object.device->client != &client) throw InvalidArgument("the memory is of another client");
@@ -188,6 +189,7 @@ void CheckRange(const Buffer& buffer, int64_t offset, int64_t size) {
 }
 
 struct RawCopy {
+  PJRT_METAL_HANDLE(RawCopy)
   StorageRef from;
   int64_t offset, size;
   EventRef done;
@@ -216,7 +218,9 @@ void DestinationReady(PJRT_Buffer_CopyRawToHostFuture_Callback_Args* args) {
   if (args == nullptr || !PJRT_METAL_HAS(*args, callback_data) || args->callback_data == nullptr) {
     return;
   }
-  const std::unique_ptr<RawCopy> copy(static_cast<RawCopy*>(args->callback_data));
+  auto* const given = static_cast<RawCopy*>(args->callback_data);
+  if (!RawCopy::pool().Owns(given)) return;  // called before
+  const std::unique_ptr<RawCopy> copy(given);
   try {
     CheckStructSize(args->struct_size, StructSize<PJRT_Buffer_CopyRawToHostFuture_Callback_Args>(), typeid(*args));
     if (args->error_code != PJRT_Error_Code_OK) {

@@ -19,6 +19,8 @@ const char* FakeLiveNames(void);
 // Makes one thing go wrong until the next call; "" ends it:
 //   allocate   buffers               pipeline   pipelines
 //   compile    libraries             threads    pipelines allow 512 threads a threadgroup, not 1024
+//   sandbox    MTLCopyAllDevices gives nothing before the default device was asked for
+//   headless   there is no default device         closed     there are no devices at all
 //   family     no Apple GPU          width      64 threads a SIMD group
 //   run        command buffers, for lack of memory; run:2, with that MTLCommandBufferError
 //   graph      MPSGraph makes no executables
@@ -33,8 +35,13 @@ const char* FakeLiveNames(void);
 //   virtual    the GPU is a virtual machine's
 void FakeFail(const char* what);
 void FakeMacos(int major);
+// Whether the device was told to compile on as many threads as there are.
+int FakeConcurrentCompilation(void);
 // How many kernels have been dispatched and run.
 long FakeDispatches(void);
+// How many threads those had, and how many encoders were opened.
+long FakeThreads(void);
+long FakeEncoders(void);
 // The GPU starts no command buffer while it is paused.
 void FakePause(int paused);
 // How often a thread had to wait for one of a queue's places.

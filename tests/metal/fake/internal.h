@@ -248,8 +248,6 @@ typedef struct {
   MTLComputePipelineState *state;
 }
 @end
-@interface MTLBlitCommandEncoder : MTLCommandEncoder
-@end
 
 // The GPU takes the committed buffer (and a reference of its own); gpu.m.
 void StartCommandBuffer(MTLCommandBuffer *buffer);

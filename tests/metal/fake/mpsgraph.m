@@ -217,7 +217,7 @@ static double *Evaluate(MPSGraphTensor *tensor, MPSGraphTensor *const *placehold
 @end
 
 @interface MTLCommandBuffer (Used)
-- (id)blitCommandEncoder;
+- (id)computeCommandEncoderWithDispatchType:(uint64_t)type;
 - (void)commit;
 @end
 @interface MPSCommandBuffer : NSObject {
@@ -318,7 +318,7 @@ static double *Evaluate(MPSGraphTensor *tensor, MPSGraphTensor *const *placehold
               result->offset + [result bytes] <= data->offset,
           "the result is written over input %d", i);
   }
-  MTLCommandEncoder *own = [outer->current blitCommandEncoder];
+  MTLCommandEncoder *own = [outer->current computeCommandEncoderWithDispatchType:0];
   [own add:run];
   [own endEncoding];
   const bool lose = Fails("lose");

@@ -98,6 +98,7 @@ int FakeResidencyCommits(void) { return __atomic_load_n(&commits, __ATOMIC_SEQ_C
   return [MTLResidencySet alloc];
 }
 - (BOOL)respondsToSelector:(SEL)selector {
+  if (MacosMajor() < 14 && strcmp(sel_getName(selector), "setShouldMaximizeConcurrentCompilation:") == 0) return NO;
   if (MacosMajor() < 15 && strcmp(sel_getName(selector), "newResidencySetWithDescriptor:error:") == 0) return NO;
   return [super respondsToSelector:selector];
 }
