@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from mlir_lowering.emit import Emitter
 from mlir_lowering.graph import Op, Value
+from mlir_lowering.msl import with_functions
 from mlir_lowering.program import Kernel, ParamKind
 from mlir_lowering.targets import Target
 
@@ -128,6 +129,7 @@ def kernel_call(
     body = "\n".join(emitter.lines)
     text = f"// {comment}\nkernel void NAME(\n    {signature}) {{\n{body}\n}}\n"
     name = "k_" + hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
-    kernel = Kernel(name, text.replace("NAME", name), tuple(params), emitter.on_host)
+    source = with_functions(text.replace("NAME", name), emitter.on_host)
+    kernel = Kernel(name, source, tuple(params), emitter.on_host)
     buffers = [*emitter.inputs, *outputs]
     return KernelCall(kernel, buffers, arg_bytes, threads, per_threadgroup, updates or {}, same_index)

@@ -50,7 +50,8 @@ def _check_whole(path: Path) -> None:
 def _client_options() -> dict[str, Any]:
     """JAX asks when it opens the device: reading the compiler's source is not for programs that never do."""
     # jaxlib serializes every program that it hands to the plugin, and has read it before.
-    return {"trusted_programs": True, "compiler_version": compiler_version()}
+    # It asks for copies to the host in a layout that it has freed before, and means the array's own.
+    return {"trusted_programs": True, "ignore_host_layout": True, "compiler_version": compiler_version()}
 
 
 def register() -> None:

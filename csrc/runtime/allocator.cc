@@ -10,6 +10,8 @@ namespace {
 constexpr size_t kSmallest = 256;
 // How many of the largest holders an out-of-memory report lists.
 constexpr size_t kReported = 8;
+// The cache has at most this part of the limit, beside what was returned last.
+constexpr int64_t kCacheShare = 2;
 
 // Four classes an octave: at most a quarter is wasted, and buffers of similar size share a free list.
 size_t RoundUp(size_t bytes) {
@@ -56,8 +58,9 @@ AllocationRef Allocator::Allocate(size_t bytes, const std::string& tag) {
   std::unique_lock lock(mutex_);
   AllocationRef memory;
   if (auto& cached = free_[size]; !cached.empty()) {
-    memory = std::move(cached.back());
+    memory = std::move(cached.back().memory);
     cached.pop_back();
+    memory->SetIdle(false);
     stats_.pool_bytes -= static_cast<int64_t>(size);
   } else {
     memory = AllocateNew(size, tag, lock);
@@ -124,7 +127,22 @@ void Allocator::Return(AllocationRef memory, const std::string& tag) {
   auto& holder = holders_[tag];
   holder.bytes -= size;
   --holder.count;
-  free_[size].push_back(std::move(memory));
+  memory->SetIdle(true);
+  free_[size].push_back({std::move(memory), returns_++});
+  // At least what was returned last is kept: it may be the arena of a program that runs again and again.
+  while (stats_.pool_bytes > stats_.bytes_limit / kCacheShare && stats_.pool_bytes > static_cast<int64_t>(size)) {
+    DropOldest();
+  }
+}
+
+void Allocator::DropOldest() {
+  auto oldest = free_.end();
+  for (auto cached = free_.begin(); cached != free_.end(); ++cached) {
+    if (cached->second.empty()) continue;
+    if (oldest == free_.end() || cached->second.front().number < oldest->second.front().number) oldest = cached;
+  }
+  stats_.pool_bytes -= static_cast<int64_t>(oldest->first);
+  oldest->second.pop_front();
 }
 
 void Allocator::DropCached() {

@@ -139,11 +139,14 @@ Client::Client(const std::map<std::string, std::string>& options) {
       fraction = Fraction(value);
     } else if (name == "trusted_programs") {
       trusts_programs_ = Flag(name, value);
+    } else if (name == "ignore_host_layout") {
+      ignores_host_layout_ = Flag(name, value);
     } else if (name == "compiler_version") {
       compiler_version = value;
     } else {
-      throw InvalidArgument("unknown client option \"" + name +
-                            "\"; the options are: memory_fraction, trusted_programs, compiler_version");
+      throw InvalidArgument(
+          "unknown client option \"" + name +
+          "\"; the options are: memory_fraction, trusted_programs, ignore_host_layout, compiler_version");
     }
   }
   hardware_ = DiscoverDevices();

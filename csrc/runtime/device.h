@@ -33,6 +33,8 @@ class Allocation {
   size_t size() const { return size_; }
   // The device's own object behind this one: an allocator's block forwards to the memory it hands out.
   virtual Allocation* device_allocation() { return this; }
+  // Kept for later (true), or handed out again: the device need not hold the pages of what nobody uses.
+  virtual void SetIdle(bool idle) { (void)idle; }
 
  protected:
   Allocation(std::byte* data, size_t size) : data_(data), size_(size) {}

@@ -42,6 +42,7 @@ std::string Home() { return Get("HOME"); }
 std::string XdgCacheHome() { return Get("XDG_CACHE_HOME"); }
 
 std::string Capture() { return Get("PJRT_METAL_CAPTURE"); }
+bool Residency() { return Get("PJRT_METAL_RESIDENCY") != "0"; }
 bool ShaderValidation() { return IsSet("MTL_SHADER_VALIDATION"); }
 
 std::string Strict() { return Get("PJRT_METAL_STRICT"); }

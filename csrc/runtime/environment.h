@@ -30,6 +30,8 @@ enum class Library { kAuto, kMpsgraph, kKernels };
 Library LibraryChoice();
 // PJRT_METAL_CAPTURE=path.gputrace: record the GPU's work there; empty: do not.
 std::string Capture();
+// PJRT_METAL_RESIDENCY=0: the GPU's memory is not kept resident between submissions.
+bool Residency();
 // Apple's MTL_SHADER_VALIDATION: Metal instruments kernels, so compiled ones must not be kept.
 bool ShaderValidation();
 // The user's home folder and the platform's cache folder variable, for the default cache location.

@@ -20,9 +20,10 @@ constexpr const char* kFlags[] = {"-std=c++17", "-O3",
 #else
                                   "-mcpu=native",
 #endif
-                                  // Metal's arithmetic: multiply-add may fuse, integers wrap, char has a sign, nothing
-                                  // traps; no reassociation.
-                                  "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fsigned-char",
+                                  // Metal's arithmetic: integers wrap, char has a sign, nothing traps; no
+                                  // reassociation. A product and a sum fuse only where the text says fma: a value that
+                                  // two kernels compute is then the same in both.
+                                  "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fsigned-char",
                                   "-fno-strict-aliasing", "-fopenmp-simd",
                                   // [[buffer(0)]] and its like are attributes that no C++ compiler knows; the suffixes
                                   // h and bf of literals are reserved, which clang takes for an error.

@@ -24,7 +24,7 @@ def convert_code(code: str, source: DType, result: DType) -> str:
     if result.is_complex:
         real, imaginary = (f"{code}.x", f"{code}.y") if source.is_complex else (code, literal(0, source))
         parts = [convert_code(part, source.part, result.part) for part in (real, imaginary)]
-        return f"{result.msl}{{{', '.join(parts)}}}"
+        return f"{result.msl}({', '.join(parts)})"
     if source.is_complex:
         return convert_code(f"{code}.x", source.part, result)
     if source.is_float and result.is_integer:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from mlir_lowering.dtypes import F32, DType
@@ -93,7 +94,7 @@ class Scan:
         self.outer_shape, self.inner_shape = self.shape[:axis], self.shape[axis + 1 :]
         self.outer, self.n, self.inner = math.prod(self.outer_shape), self.shape[axis], math.prod(self.inner_shape)
         self.dtypes = [accumulation(op, value.dtype) for value in op.results]
-        self.region = _retyped(op.regions[0], self.dtypes)
+        self.region = retyped(op.regions[0], self.dtypes)
 
     @property
     def what(self) -> str:
@@ -157,6 +158,26 @@ class Scan:
         """Temporaries for the folds of blocks."""
         return [Value(TensorType(shape, dtype)) for dtype in self.dtypes]
 
+    def advance(
+        self,
+        emitter: Emitter,
+        inside: list[str],
+        part: list[Expr],
+        first: str,
+        carry: tuple[list[str], list[str]] | None,
+    ) -> None:
+        """Folds `part` into what a block has so far, `inside`; on the condition `first` it has nothing yet.
+
+        `carry`: the variables for what comes before the next part, and what came before the block. Kept apart, so that
+        small parts of a long sum are not added to a large one again and again.
+        """
+        with emitter.block(f"if ({first})"):
+            self.assign(emitter, inside, part)
+        with emitter.block("else"):
+            self.assign(emitter, inside, self.fold(emitter, self.exprs(inside), part))
+        if carry is not None:
+            self.assign(emitter, carry[0], self.fold(emitter, self.exprs(carry[1]), self.exprs(inside)))
+
     def fold_before(self, emitter: Emitter, names: Sequence[str], totals: list[Value], block: str, at: Index) -> None:
         """Folds the totals of the blocks before `block` into the variables. `at` is their index with block 0."""
         with emitter.block(f"for (int before = 0; before < {block}; ++before)"):
@@ -171,7 +192,7 @@ def accumulation(op: Op, dtype: DType) -> DType:
     return F32 if narrow and monoid_of(op) in ("stablehlo.add", "stablehlo.multiply") else dtype
 
 
-def _retyped(region: Region, dtypes: list[DType]) -> Region:
+def retyped(region: Region, dtypes: list[DType]) -> Region:
     """A monoid's region on another type."""
     if [v.dtype for v in region.outputs] == dtypes:
         return region
@@ -236,7 +257,7 @@ class _Strips:
         o, c = unravel(emitter, variable(str(column), self.inner), (self.scan.outer, self.scan.inner))
         return self.scan.index(emitter, o, position, c)
 
-    def _columns(self, emitter: Emitter):  # type: ignore[no-untyped-def]
+    def _columns(self, emitter: Emitter) -> AbstractContextManager[None]:
         emitter.line("PJRT_INDEPENDENT")
         return emitter.block("for (int j = 0; j < columns; ++j)")
 
@@ -250,17 +271,22 @@ class _Strips:
         parts = scan.variables(emitter, "part", self.strip)
         with emitter.block(f"for (int run = begin; run < end; run += {STRIP_RUN})"):
             self._run(emitter, outer, first, parts, None)
-            with emitter.block("if (run == begin)"), self._columns(emitter):
-                scan.assign(emitter, sums, scan.exprs(parts, "[j]"), "[j]")
-            with emitter.block("else"), self._columns(emitter):
-                folded = scan.fold(emitter, scan.exprs(sums, "[j]"), scan.exprs(parts, "[j]"))
-                scan.assign(emitter, sums, folded, "[j]")
+            self._advance(emitter, sums, parts)
         with self._columns(emitter):
             at = linearize((outer, block, first + variable("j", self.strip)), (self.outer, self.blocks, self.inner))
             for k, name in enumerate(sums):
                 emitter.line(f"out{k}[{at}] = {name}[j];")
         comment = f"{scan.what}: folds {blocks} blocks of {self.length}; a thread takes {self.strip} columns of one."
         return kernel_call(emitter, totals, comment, (self.outer * blocks * self.strips, 1, 1))
+
+    def _advance(self, emitter: Emitter, sums: list[str], parts: list[str]) -> None:
+        """Folds a run's parts into the block's sums."""
+        scan = self.scan
+        with emitter.block("if (run == begin)"), self._columns(emitter):
+            scan.assign(emitter, sums, scan.exprs(parts, "[j]"), "[j]")
+        with emitter.block("else"), self._columns(emitter):
+            folded = scan.fold(emitter, scan.exprs(sums, "[j]"), scan.exprs(parts, "[j]"))
+            scan.assign(emitter, sums, folded, "[j]")
 
     def _run(self, emitter: Emitter, outer: Ix, first: Ix, parts: list[str], carry: list[str] | None) -> None:
         """Scans a run of positions from its own first element into `parts`; with `carry` what came before is folded in
@@ -314,11 +340,15 @@ class _Strips:
                 scan.assign(emitter, carry, folded, "[j]")
                 scan.store(emitter, self.group, scan.exprs(carry, "[j]"), index)
             return
-        parts = scan.variables(emitter, "part", self.strip)
+        # What came before the block and what it has so far are kept apart: see Scan.advance.
+        base, sums, parts = (scan.variables(emitter, stem, self.strip) for stem in ("base", "sum", "part"))
+        with self._columns(emitter):
+            scan.assign(emitter, base, scan.exprs(carry, "[j]"), "[j]")
         with emitter.block(f"for (int run = begin; run < end; run += {STRIP_RUN})"):
             self._run(emitter, outer, first, parts, carry)
+            self._advance(emitter, sums, parts)
             with self._columns(emitter):
-                folded = scan.fold(emitter, scan.exprs(carry, "[j]"), scan.exprs(parts, "[j]"))
+                folded = scan.fold(emitter, scan.exprs(base, "[j]"), scan.exprs(sums, "[j]"))
                 scan.assign(emitter, carry, folded, "[j]")
 
 
@@ -351,7 +381,7 @@ class _Rows:
         outer, inner = unravel(emitter, row, (self.scan.outer, self.scan.inner))
         return self.scan.index(emitter, outer, position, inner)
 
-    def _lanes(self, emitter: Emitter):  # type: ignore[no-untyped-def]
+    def _lanes(self, emitter: Emitter) -> AbstractContextManager[None]:
         emitter.line("PJRT_INDEPENDENT")
         return emitter.block(f"for (int j = 0; j < {LANES}; ++j)")
 
@@ -377,10 +407,7 @@ class _Rows:
             scan.assign(emitter, parts, scan.exprs(lanes, "[0]"))
             with emitter.block(f"for (int j = 1; j < {LANES}; ++j)"):
                 scan.assign(emitter, parts, scan.fold(emitter, scan.exprs(parts), scan.exprs(lanes, "[j]")))
-            with emitter.block("if (first == begin)"):
-                scan.assign(emitter, sums, scan.exprs(parts))
-            with emitter.block("else"):
-                scan.assign(emitter, sums, scan.fold(emitter, scan.exprs(sums), scan.exprs(parts)))
+            scan.advance(emitter, sums, scan.exprs(parts), "first == begin", None)
         at = linearize((row, block), (self.rows, self.blocks))
         for k, name in enumerate(sums):
             emitter.line(f"out{k}[{at}] = {name};")
@@ -403,13 +430,15 @@ class _Rows:
     def _part(self, emitter: Emitter, totals: list[Value]) -> None:
         scan = self.scan
         row, block = self._open(emitter, self.blocks)
-        carry = scan.variables(emitter, "carry")
-        scan.assign(emitter, carry, scan.start(emitter))
+        base, carry, inside = (scan.variables(emitter, stem) for stem in ("base", "carry", "inside"))
+        scan.assign(emitter, base, scan.start(emitter))
         if totals:
-            scan.fold_before(emitter, carry, totals, str(block), (row, constant(0)))
+            scan.fold_before(emitter, base, totals, str(block), (row, constant(0)))
+        scan.assign(emitter, carry, scan.exprs(base))
         emitter.line("int first = begin;")
         with emitter.block(f"for (; first + {self.chunk} <= end; first += {self.chunk})"):
-            self._chunk(emitter, row, carry)
+            chunk = self._chunk(emitter, row, carry)
+            scan.advance(emitter, inside, scan.exprs(chunk), "first == begin", (carry, base))
         # The rest of the last block, one after another from nothing: its sum is as short as a chunk's.
         with emitter.block("if (first < end)"):
             rest = scan.variables(emitter, "rest")
@@ -423,8 +452,9 @@ class _Rows:
                 folded = scan.fold(emitter, scan.exprs(carry), scan.exprs(rest))
                 scan.store(emitter, self.group, folded, index)
 
-    def _chunk(self, emitter: Emitter, row: Ix, carry: list[str]) -> None:
-        """LANES runs side by side: each is scanned from its first element, then what came before is folded in."""
+    def _chunk(self, emitter: Emitter, row: Ix, carry: list[str]) -> list[str]:
+        """LANES runs side by side: each is scanned from its first element, then what came before is folded in. The
+        variables that hold the chunk's own fold."""
         scan = self.scan
         local = scan.variables(emitter, "local", self.chunk)
         with self._lanes(emitter):
@@ -435,13 +465,21 @@ class _Rows:
             folded = scan.fold(emitter, scan.exprs(local, f"[i * {LANES} + j - {LANES}]"), values)
             scan.assign(emitter, local, folded, f"[i * {LANES} + j]")
         before = scan.variables(emitter, "before", LANES)
-        last = f"[{(self.run - 1) * LANES} + j]"
-        with emitter.block(f"for (int j = 0; j < {LANES}; ++j)"):
-            scan.assign(emitter, before, scan.exprs(carry), "[j]")
-            scan.assign(emitter, carry, scan.fold(emitter, scan.exprs(carry), scan.exprs(local, last)))
+        chunk = scan.variables(emitter, "chunk")
+        last = (self.run - 1) * LANES
+        scan.assign(emitter, before, scan.exprs(carry), "[0]")
+        scan.assign(emitter, chunk, scan.exprs(local, f"[{last}]"))
+        with emitter.block(f"for (int j = 1; j < {LANES}; ++j)"):
+            scan.assign(emitter, before, scan.exprs(chunk), "[j]")
+            scan.assign(emitter, chunk, scan.fold(emitter, scan.exprs(chunk), scan.exprs(local, f"[{last} + j]")))
+        emitter.line("PJRT_INDEPENDENT")
+        with emitter.block(f"for (int j = 1; j < {LANES}; ++j)"):
+            folded = scan.fold(emitter, scan.exprs(carry), scan.exprs(before, "[j]"))
+            scan.assign(emitter, before, folded, "[j]")
         with emitter.block(f"for (int j = 0; j < {LANES}; ++j)"):
             emitter.line("PJRT_INDEPENDENT")
             with emitter.block(f"for (int i = 0; i < {self.run}; ++i)"):
                 index = self._index(emitter, row, self._position(variable("i", self.run)))
                 folded = scan.fold(emitter, scan.exprs(before, "[j]"), scan.exprs(local, f"[i * {LANES} + j]"))
                 scan.store(emitter, self.group, folded, index)
+        return chunk

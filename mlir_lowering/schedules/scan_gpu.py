@@ -66,36 +66,32 @@ class _Strips:
         def index(at: Ix) -> Index:
             return (*outer, at * -1 + (scan.n - 1) if scan.direction.reverse else at, *inner)
 
-        carry = scan.variables(emitter, "carry")
+        base, carry, inside = (scan.variables(emitter, stem) for stem in ("base", "carry", "inside"))
         if not into:
-            scan.assign(emitter, carry, scan.start(emitter))
-        if totals:
-            with emitter.block(f"for (int before = 0; before < {block}; ++before)"):
-                found = [emitter.load(t, (*outer, variable("before", BLOCKS), *inner)) for t in totals]
-                scan.assign(emitter, carry, scan.fold(emitter, scan.exprs(carry), found))
+            scan.assign(emitter, base, scan.start(emitter))
+            if totals:
+                with emitter.block(f"for (int before = 0; before < {block}; ++before)"):
+                    found = [emitter.load(t, (*outer, variable("before", BLOCKS), *inner)) for t in totals]
+                    scan.assign(emitter, base, scan.fold(emitter, scan.exprs(base), found))
+            scan.assign(emitter, carry, scan.exprs(base))
         # A run is folded from its own first element, so that no sum is long.
         part = scan.variables(emitter, "part")
         with emitter.block(f"for (int run = begin; run < end; run += {STRIP})"):
             with emitter.block(f"for (int p = run; p < min(run + {STRIP}, end); ++p)"):
-                at = index(variable("p", scan.n))
-                values = scan.elements(emitter, at)
+                where = index(variable("p", scan.n))
+                values = scan.elements(emitter, where)
                 with emitter.block("if (p == run)"):
                     scan.assign(emitter, part, values)
                 with emitter.block("else"):
                     scan.assign(emitter, part, scan.fold(emitter, scan.exprs(part), values))
                 if not into:
                     folded = scan.fold(emitter, scan.exprs(carry), scan.exprs(part))
-                    scan.store(emitter, self.group, folded, at)
-            if into:
-                with emitter.block("if (run == begin)"):
-                    scan.assign(emitter, carry, scan.exprs(part))
-                with emitter.block("else"):
-                    scan.assign(emitter, carry, scan.fold(emitter, scan.exprs(carry), scan.exprs(part)))
-            else:
-                scan.assign(emitter, carry, scan.fold(emitter, scan.exprs(carry), scan.exprs(part)))
+                    scan.store(emitter, self.group, folded, where)
+            after = None if into else (carry, base)
+            scan.advance(emitter, inside, scan.exprs(part), "run == begin", after)
         if into:
             at = linearize((*outer, block, *inner), into[0].shape)
-            for k, name in enumerate(carry):
+            for k, name in enumerate(inside):
                 emitter.line(f"out{k}[{at}] = {name};")
         does = "folds" if into else "scans"
         comment = f"{scan.what}: a thread {does} {self.length} positions of a sequence."
@@ -139,10 +135,11 @@ class _Rows:
             emitter.line(f"threadgroup {dtype.msl} {name}[{room}];")
         # A thread without elements has the initial value, which nothing reads.
         start = scan.start(emitter)
-        carry = scan.variables(emitter, "carry")
-        scan.assign(emitter, carry, start)
+        base, carry, inside = (scan.variables(emitter, stem) for stem in ("base", "carry", "inside"))
+        scan.assign(emitter, base, start)
         if totals:
-            scan.fold_before(emitter, carry, totals, str(block), (row, constant(0)))
+            scan.fold_before(emitter, base, totals, str(block), (row, constant(0)))
+        scan.assign(emitter, carry, scan.exprs(base))
         with emitter.block(f"for (int tile = begin; tile < end; tile += {self.tile})"):
             emitter.line(f"const int first = tile + t * {EACH};")
             emitter.line(f"const int last = min(first + {EACH}, end);")
@@ -156,17 +153,22 @@ class _Rows:
                 with emitter.block("else"):
                     scan.assign(emitter, fold, scan.fold(emitter, scan.exprs(fold), values))
                 scan.assign(emitter, local, scan.exprs(fold), "[p - first]")
-            before = scan.variables(emitter, "prior")
-            self._scan_threads(emitter, carry, fold, before, shared, into)
+            before, total = scan.variables(emitter, "prior"), scan.variables(emitter, "total")
+            self._scan_threads(emitter, fold, before, total, shared)
             if not into:
+                with emitter.block("if (t > 0)"):
+                    scan.assign(emitter, before, scan.fold(emitter, scan.exprs(carry), scan.exprs(before)))
+                with emitter.block("else"):
+                    scan.assign(emitter, before, scan.exprs(carry))
                 with emitter.block("for (int p = first; p < last; ++p)"):
                     index = scan.index(emitter, outer, variable("p", scan.n), inner)
                     folded = scan.fold(emitter, scan.exprs(before), scan.exprs(local, "[p - first]"))
                     scan.store(emitter, self.group, folded, index)
+            scan.advance(emitter, inside, scan.exprs(total), "tile == begin", None if into else (carry, base))
         if into:
             with emitter.block("if (t == 0)"):
                 at = linearize((row, block), into[0].shape)
-                for k, name in enumerate(carry):
+                for k, name in enumerate(inside):
                     emitter.line(f"out{k}[{at}] = {name};")
         does = "folds" if into else "scans"
         how = "SIMD groups" if self.shuffles else "halves"
@@ -181,37 +183,36 @@ class _Rows:
         )
 
     def _scan_threads(
-        self,
-        emitter: Emitter,
-        carry: list[str],
-        fold: list[str],
-        before: list[str],
-        shared: list[str],
-        into: list[Value],
+        self, emitter: Emitter, fold: list[str], before: list[str], total: list[str], shared: list[str]
     ) -> None:
-        """From each thread's `fold`: `before`, all that came before the thread, and `carry`, all with this tile.
-
-        The first tile of a block that is only folded has no carry: its fold is the carry.
-        """
+        """From each thread's `fold`: `before`, what the tile has before the thread (nothing before the first), and
+        `total`, the fold of the tile."""
         scan = self.scan
-        count = self.threads // LANES if self.shuffles else self.threads
-        number = "group" if self.shuffles else "t"
-        if self.shuffles:
-            self._shuffles(emitter, fold, before)
-            with emitter.block(f"if (lane == {LANES - 1})"):
-                for k, name in enumerate(fold):
-                    emitter.line(f"{shared[k]}[group] = {name};")
-        else:
+        if not self.shuffles:
+            self._halves(emitter, fold, shared)
+            with emitter.block("if (t > 0)"):
+                scan.assign(emitter, before, scan.exprs(shared, "[t - 1]"))
+            scan.assign(emitter, total, scan.exprs(shared, f"[{self.threads - 1}]"))
+            emitter.line("threadgroup_barrier(mem_flags::mem_threadgroup);")
+            return
+        self._shuffles(emitter, fold, before)
+        with emitter.block(f"if (lane == {LANES - 1})"):
             for k, name in enumerate(fold):
-                emitter.line(f"{shared[k]}[t] = {name};")
+                emitter.line(f"{shared[k]}[group] = {name};")
         emitter.line("threadgroup_barrier(mem_flags::mem_threadgroup);")
-        if self.shuffles:
-            # Few: every thread folds those before its SIMD group, then the rest.
-            self._fold_groups(emitter, carry, before, shared, count, into)
-        else:
-            self._halves(emitter, shared, count)
-            self._take(emitter, carry, before, shared, number, into)
+        # SIMD groups are few: every thread folds them all.
+        ahead = scan.variables(emitter, "ahead")
+        scan.assign(emitter, total, scan.exprs(shared, "[0]"))
+        with emitter.block(f"for (uint g = 1; g < {self.threads // LANES}; ++g)"):
+            with emitter.block("if (g == group)"):
+                scan.assign(emitter, ahead, scan.exprs(total))
+            scan.assign(emitter, total, scan.fold(emitter, scan.exprs(total), scan.exprs(shared, "[g]")))
         emitter.line("threadgroup_barrier(mem_flags::mem_threadgroup);")
+        with emitter.block("if (group > 0)"):
+            with emitter.block("if (lane == 0)"):
+                scan.assign(emitter, before, scan.exprs(ahead))
+            with emitter.block("else"):
+                scan.assign(emitter, before, scan.fold(emitter, scan.exprs(ahead), scan.exprs(before)))
 
     def _shuffles(self, emitter: Emitter, fold: list[str], before: list[str]) -> None:
         """Scans `fold` over the SIMD group; `before` becomes the lane's neighbour's."""
@@ -227,34 +228,13 @@ class _Rows:
         for name, value in zip(before, fold, strict=True):
             emitter.line(f"{name} = simd_shuffle_up({value}, ushort(1));")
 
-    def _fold_groups(
-        self, emitter: Emitter, carry: list[str], before: list[str], shared: list[str], count: int, into: list[Value]
-    ) -> None:
-        scan = self.scan
-        with emitter.block(f"for (uint g = 0; g < {count}; ++g)"):
-            with emitter.block("if (g == group)"):
-                # The first lane's neighbour is the group before.
-                with emitter.block("if (lane == 0)"):
-                    scan.assign(emitter, before, scan.exprs(carry))
-                with emitter.block("else"):
-                    scan.assign(emitter, before, scan.fold(emitter, scan.exprs(carry), scan.exprs(before)))
-            self._take_in(emitter, carry, scan.exprs(shared, "[g]"), "tile == begin && g == 0" if into else None)
-
-    def _take_in(self, emitter: Emitter, carry: list[str], values: list[Expr], first: str | None) -> None:
-        """Folds values into the carry; on the condition `first` they are the carry."""
-        scan = self.scan
-        if first is None:
-            scan.assign(emitter, carry, scan.fold(emitter, scan.exprs(carry), values))
-            return
-        with emitter.block(f"if ({first})"):
-            scan.assign(emitter, carry, values)
-        with emitter.block("else"):
-            scan.assign(emitter, carry, scan.fold(emitter, scan.exprs(carry), values))
-
-    def _halves(self, emitter: Emitter, shared: list[str], count: int) -> None:
+    def _halves(self, emitter: Emitter, fold: list[str], shared: list[str]) -> None:
         """Scans the threads' folds in threadgroup memory."""
         scan = self.scan
-        with emitter.block(f"for (int distance = 1; distance < {count}; distance *= 2)"):
+        for k, name in enumerate(fold):
+            emitter.line(f"{shared[k]}[t] = {name};")
+        emitter.line("threadgroup_barrier(mem_flags::mem_threadgroup);")
+        with emitter.block(f"for (int distance = 1; distance < {self.threads}; distance *= 2)"):
             sums = scan.variables(emitter, "sum")
             scan.assign(emitter, sums, scan.exprs(shared, "[t]"))
             with emitter.block("if (t >= distance)"):
@@ -264,19 +244,3 @@ class _Rows:
             for k, name in enumerate(sums):
                 emitter.line(f"{shared[k]}[t] = {name};")
             emitter.line("threadgroup_barrier(mem_flags::mem_threadgroup);")
-
-    def _take(
-        self,
-        emitter: Emitter,
-        carry: list[str],
-        before: list[str],
-        shared: list[str],
-        number: str,
-        into: list[Value],
-    ) -> None:
-        scan = self.scan
-        scan.assign(emitter, before, scan.exprs(carry))
-        with emitter.block(f"if ({number} > 0)"):
-            folded = scan.fold(emitter, scan.exprs(before), scan.exprs(shared, f"[{number} - 1]"))
-            scan.assign(emitter, before, folded)
-        self._take_in(emitter, carry, scan.exprs(shared, f"[{self.threads - 1}]"), "tile == begin" if into else None)

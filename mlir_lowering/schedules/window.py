@@ -165,7 +165,8 @@ def _emit_reduce_window(group: Group, target: Target) -> list[KernelCall]:
     assert op is not None
     direction = scan.direction_of(op)
     if direction is not None:
-        return (scan if target.is_software else scan_gpu).emit(group, target, direction)
+        emit = scan.emit if target.is_software else scan_gpu.emit
+        return emit(group, target, direction)
 
     def prepare(emitter: Emitter) -> None:
         # Results of one op share the window walk: remembered by index within the innermost scope.

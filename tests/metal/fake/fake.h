@@ -54,10 +54,14 @@ long FakeGraphCalls(void);
 
 // Bytes of the device's buffers; and what the process is said to use beside them.
 long FakeAllocated(void);
+// And of memory that it was lent.
+long FakeWrapped(void);
 void FakeUseElsewhere(long bytes);
 // Allocations in the residency set, and how often it was committed.
 int FakeResident(void);
 int FakeResidencyCommits(void);
+// How often residency was asked for.
+int FakeResidencyRequests(void);
 // Pipelines that were not in an archive; and those made for a number of threads in a threadgroup.
 int FakePipelinesCompiled(void);
 int FakePipelinesLimited(void);

@@ -140,6 +140,8 @@ id MakeError(const char *domain, int64_t code, const char *text);
   uint64_t mapped;
 }
 @end
+// Bytes of memory that is not the device's, added or taken away.
+void CountWrapped(long bytes);
 MTLBuffer *MakeBuffer(uint64_t length, uint64_t options);
 
 @interface MTLFunction : NSObject {
