@@ -80,6 +80,7 @@ AllocationRef LogicalDevice::Allocate(size_t bytes, const std::string& tag) {
 }
 
 AllocationRef LogicalDevice::AllocateArena(size_t bytes, const std::string& tag) {
+  if (allocator_->poisons()) return Allocate(bytes, tag);  // and not what another execution has left
   AllocationRef arena = arena_.lock();
   if (arena && arena->size() >= bytes) return arena;
   arena.reset();
