@@ -47,6 +47,7 @@ bool ShaderValidation() { return IsSet("MTL_SHADER_VALIDATION"); }
 
 std::string Strict() { return Get("PJRT_METAL_STRICT"); }
 
+std::optional<uint32_t> CacheMegabytes() { return Number("PJRT_METAL_CACHE_MB", 1 << 30); }
 std::optional<uint32_t> Threads() { return Number("PJRT_METAL_THREADS", 1024); }
 std::optional<uint32_t> StrictOrders() { return Number("PJRT_METAL_STRICT_ORDERS", 3); }
 
