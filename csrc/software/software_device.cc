@@ -40,7 +40,7 @@ class BorrowedMemory : public Allocation {
 
 struct SoftwarePipeline : Pipeline {
   std::string name;
-  KernelFunction run = nullptr;  // in a library that is never unloaded
+  LoadedKernel kernel;
   size_t buffers = 0;
   bool takes_args = false;
   // What a thread of the last launch took; 0: never measured. A guess at what the next will take.
@@ -124,7 +124,7 @@ class SoftwareEncoder : public Encoder {
       std::memcpy(args_.data(), args.data(), args.size());
       args_data = reinterpret_cast<const std::byte*>(args_.data());
     }
-    Run(pipeline, {pipeline.run, addresses_.data(), args_data, grid.threads}, count);
+    Run(pipeline, {pipeline.kernel.run, addresses_.data(), args_data, grid.threads}, count);
   }
 
   void Copy(Binding source, Binding destination, size_t bytes) override {
@@ -207,12 +207,12 @@ class SoftwareDevice : public Device {
   }
 
   std::vector<PipelineRef> Compile(const std::string& preamble, std::span<const KernelSource> kernels) override {
-    const std::vector<KernelFunction> functions = kernels_.Get(preamble, kernels);
+    std::vector<LoadedKernel> functions = kernels_.Get(preamble, kernels);
     std::vector<PipelineRef> pipelines;
     for (size_t i = 0; i < kernels.size(); ++i) {
       auto pipeline = std::make_shared<SoftwarePipeline>();
       pipeline->name = kernels[i].name;
-      pipeline->run = functions[i];
+      pipeline->kernel = std::move(functions[i]);
       for (const ParamKind kind : kernels[i].params) {
         pipeline->buffers += kind == ParamKind::kInput || kind == ParamKind::kOutput;
         pipeline->takes_args |= kind == ParamKind::kArgs;
