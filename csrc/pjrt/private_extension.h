@@ -9,7 +9,7 @@
 namespace pjrt_metal {
 
 inline constexpr int kPrivateExtensionType = 0x4d544c;  // "MTL": outside the numbers PJRT gives out
-inline constexpr int kPrivateExtensionVersion = 2;
+inline constexpr int kPrivateExtensionVersion = 3;
 
 struct PrivateExtension {
   PJRT_Extension_Base base;
@@ -23,6 +23,8 @@ struct PrivateExtension {
   const char* (*register_ffi_handlers)(const char* target, void* const* handlers);
   // `*id` as for RegisterFfiType, which sets it.
   const char* (*register_ffi_type)(const char* name, int64_t* id, void (*deleter)(void*));
+  // In a child process: see RunTrials.
+  int (*run_trials)(const char* path);
 };
 
 }  // namespace pjrt_metal

@@ -5,6 +5,8 @@
 #include <locale>
 #include <sstream>
 
+#include "csrc/runtime/library_trial.h"
+
 namespace pjrt_metal {
 namespace {
 
@@ -141,9 +143,11 @@ Client::Client(const std::map<std::string, std::string>& options) {
       trusts_programs_ = Flag(name, value);
     } else if (name == "compiler_version") {
       compiler_version = value;
+    } else if (name == "trial_command") {
+      SetTrialCommand(value);
     } else {
       throw InvalidArgument("unknown client option \"" + name +
-                            "\"; the options are: memory_fraction, trusted_programs, compiler_version");
+                            "\"; the options are: memory_fraction, trusted_programs, compiler_version, trial_command");
     }
   }
   hardware_ = DiscoverDevices();
