@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "csrc/runtime/forked.h"
+#include "csrc/runtime/library_trial.h"
 
 namespace pjrt_metal {
 namespace {
@@ -149,10 +150,12 @@ Client::Client(const std::map<std::string, std::string>& options) {
       ignores_host_layout_ = Flag(name, value);
     } else if (name == "compiler_version") {
       compiler_version = value;
+    } else if (name == "trial_command") {
+      SetTrialCommand(value);
     } else {
-      throw InvalidArgument(
-          "unknown client option \"" + name +
-          "\"; the options are: memory_fraction, trusted_programs, ignore_host_layout, compiler_version");
+      throw InvalidArgument("unknown client option \"" + name +
+                            "\"; the options are: memory_fraction, trusted_programs, ignore_host_layout, "
+                            "compiler_version, trial_command");
     }
   }
   hardware_ = DiscoverDevices();
