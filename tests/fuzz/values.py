@@ -118,7 +118,16 @@ def rounded(wide: Array, inherited: Array | None, dtype: DType, ulps: float = 1.
 
 
 def checked(val: Val, dtype: DType) -> Val:
-    """Rejects bounds so wide that nothing would be tested."""
+    """Rejects bounds so wide that nothing would be tested, and denormals, which a device may take for zeros.
+
+    Half keeps its denormals (docs/design.md).
+    """
+    if dtype.kind in ("float", "complex") and dtype.name != "f16":
+        with np.errstate(all="ignore"):
+            wide = val.array.astype(np.clongdouble if dtype.is_complex else np.longdouble)
+            for part in (np.abs(wide.real), np.abs(wide.imag)):
+                if ((part > 0) & (part < smallest(dtype))).any():
+                    raise Reject("denormal")
     if val.err is not None and dtype.kind in ("float", "complex"):
         scale = np.abs(val.array.astype(np.complex128 if dtype.is_complex else np.float64))
         there = np.isfinite(scale)
