@@ -28,6 +28,8 @@ struct PrivateExtension {
   const char* (*register_ffi_type)(const char* name, int64_t* id, void (*deleter)(void*));
   // JAX's guard of device-to-host transfers, for the process or for this thread, whose word counts first.
   void (*guard_host_reads)(HostReadScope scope, HostReadGuard guard);
+  // In a child process: see RunTrials.
+  int (*run_trials)(const char* path);
 };
 
 }  // namespace pjrt_metal

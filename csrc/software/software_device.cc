@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "csrc/runtime/environment.h"
+#include "csrc/software/denormals.h"
 #include "csrc/software/host_cpu.h"
 #include "csrc/software/kernel_cache.h"
 #include "csrc/software/thread_pool.h"
@@ -55,6 +56,7 @@ struct Launch {
 
 // Runs threads begin..end, numbered with x fastest.
 void RunThreads(const Launch& launch, uint64_t begin, uint64_t end) {
+  const FlushDenormals flush;
   const uint64_t width = launch.threads[0], height = launch.threads[1];
   uint64_t number = begin / width, x = begin % width;
   while (begin < end) {
