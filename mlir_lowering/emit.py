@@ -102,6 +102,7 @@ class Emitter:
         self.accesses: set[Ix] = set()
         self.reads: dict[Value, set[Ix]] = {}
         self.on_host = False
+        self.function_cost = 0  # of the calls of transcendental functions in the text
         self._depth = 1
         self._names = 0
         # By (dtype, code), by (value, index), and by what dynamic_index clamps.

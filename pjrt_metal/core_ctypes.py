@@ -47,6 +47,7 @@ class _PrivateExtension(Structure):
         ("set_python_callback", CFUNCTYPE(None, c_void_p)),
         ("register_ffi_handlers", CFUNCTYPE(c_char_p, c_char_p, POINTER(c_void_p))),
         ("register_ffi_type", CFUNCTYPE(c_char_p, c_char_p, c_void_p, c_void_p)),
+        ("guard_host_reads", CFUNCTYPE(None, c_int, c_int)),
         ("run_trials", CFUNCTYPE(c_int, c_char_p)),
     )
 

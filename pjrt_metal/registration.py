@@ -50,8 +50,10 @@ def _check_whole(path: Path) -> None:
 def _client_options() -> dict[str, Any]:
     """JAX asks when it opens the device: reading the compiler's source is not for programs that never do."""
     # jaxlib serializes every program that it hands to the plugin, and has read it before.
+    # It asks for copies to the host in a layout that it has freed before, and means the array's own.
     return {
         "trusted_programs": True,
+        "ignore_host_layout": True,
         "compiler_version": compiler_version(),
         "trial_command": library_trial.command(pjrt_metal.library_path()),
     }

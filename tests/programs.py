@@ -72,18 +72,22 @@ def _included(path: Path) -> frozenset[Path]:
     return frozenset({path}).union(*map(_included, places))
 
 
-def compile_all(sources: Iterable[Path], compilers: Mapping[str, list[str]] = COMPILERS) -> list[Path]:
+def compile_all(
+    sources: Iterable[Path], compilers: Mapping[str, list[str]] = COMPILERS, build: Path = BUILD
+) -> list[Path]:
     include = _embedded()
 
     def compile(source: Path) -> Path:
         command = [*compilers[source.suffix], f"-I{ROOT}", f"-I{include}", "-c", str(source)]
-        return make(command, BUILD / f"{source.stem}-{digest(sorted(_included(source)), *command)}.o")
+        return make(command, build / f"{source.stem}-{digest(sorted(_included(source)), *command)}.o")
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(compile, sources))
 
 
-def program(sources: Sequence[Path], *libraries: str) -> Path:
+def program(
+    sources: Sequence[Path], *libraries: str, compilers: Mapping[str, list[str]] = COMPILERS, build: Path = BUILD
+) -> Path:
     """The program of these sources, named after the last one."""
-    link = ["g++", *map(str, compile_all(sources)), *libraries, "-lpthread", "-ldl"]
-    return make(link, BUILD / digest([], *link) / sources[-1].stem)
+    link = ["g++", *map(str, compile_all(sources, compilers, build)), *libraries, "-lpthread", "-ldl"]
+    return make(link, build / digest([], *link) / sources[-1].stem)

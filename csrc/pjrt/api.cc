@@ -64,6 +64,7 @@ PJRT_Extension_Base* Extensions() {
       SetPythonCallback,
       RegisterHandlers,
       RegisterType,
+      GuardHostReads,
       RunTrials,
   };
   return LayoutsExtension(FfiExtension(MemoryDescriptionsExtension(&extension.base)));

@@ -17,6 +17,7 @@ PJRT_Client::PJRT_Client(const std::map<std::string, std::string>& options) : ru
   const auto& info = logical.front()->device()->info();
   topology =
       std::make_unique<PJRT_TopologyDescription>(info.target, info.kind, runtime.platform_version(), logical.size());
+  topology->of_client = true;
   for (size_t i = 0; i < logical.size(); ++i) {
     auto device = std::make_unique<PJRT_Device>();
     device->description = topology->handles[i];
@@ -122,14 +123,14 @@ namespace {
 PJRT_Client& Checked(PJRT_Client* client) { return Required(client, "client"); }
 
 void Create(PJRT_Client_Create_Args& args) {
-  auto client = std::make_shared<PJRT_Client>(OptionsFromClient(args.create_options, args.num_options));
+  auto client = std::shared_ptr<PJRT_Client>(new PJRT_Client(OptionsFromClient(args.create_options, args.num_options)));
   client->self = client;
   args.client = client.get();
 }
 
 void Destroy(PJRT_Client_Destroy_Args& args) {
-  if (args.client == nullptr) return;
-  const std::shared_ptr<PJRT_Client> last = std::move(args.client->self);
+  if (args.client == nullptr || IsForked()) return;
+  const std::shared_ptr<PJRT_Client> last = std::move(Required(args.client, "client").self);
 }
 
 void PlatformName(PJRT_Client_PlatformName_Args& args) {

@@ -3,6 +3,7 @@
 #include "csrc/pjrt/objects.h"
 
 struct PJRT_AsyncTrackingEvent {
+  PJRT_METAL_HANDLE(PJRT_AsyncTrackingEvent)
   std::string description;
 };
 
@@ -125,7 +126,7 @@ void CreateAsyncTrackingEvent(PJRT_Device_CreateAsyncTrackingEvent_Args& args) {
   args.event = new PJRT_AsyncTrackingEvent{std::string(Text(args.description, args.description_size, "description"))};
 }
 
-void DestroyAsyncTrackingEvent(PJRT_AsyncTrackingEvent_Destroy_Args& args) { delete args.event; }
+void DestroyAsyncTrackingEvent(PJRT_AsyncTrackingEvent_Destroy_Args& args) { DestroyHandle(args.event, "event"); }
 
 }  // namespace
 

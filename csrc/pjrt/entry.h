@@ -13,6 +13,7 @@
 #include "csrc/pjrt/pjrt_c_api.h"
 #include "csrc/runtime/dtype.h"
 #include "csrc/runtime/error.h"
+#include "csrc/runtime/forked.h"
 
 namespace pjrt_metal {
 
@@ -37,10 +38,28 @@ Error ErrorFromClient(int code, const char* message, size_t message_size);
 // name.
 void CheckStructSize(size_t size, size_t required, const std::type_info& type);
 
+// Of a client's pointer. A handle must be a live one of its kind.
 template <typename T>
 T& Required(T* pointer, const char* name) {
   if (pointer == nullptr) throw InvalidArgument(std::string(name) + " is null");
+  if constexpr (requires { T::pool(); }) {
+    if (!T::pool().Owns(pointer)) {
+      throw InvalidArgument(std::string(name) + " was destroyed before, or is a handle of another kind");
+    }
+  }
   return *pointer;
+}
+
+// Ends a client's handle; null is none. In a forked child nothing is: it would wait for threads that are not there.
+template <typename T>
+void DestroyHandle(T* handle, const char* name) {
+  if (handle != nullptr && !IsForked()) delete &Required(handle, name);
+}
+
+// The same where no error can be returned: a bad handle is left alone.
+template <typename T>
+void DeleteHandle(T* handle) {
+  if (handle != nullptr && T::pool().Owns(handle)) delete handle;
 }
 
 // A pointer and a count from the client.

@@ -4,11 +4,13 @@
 #include <new>
 
 #include "csrc/pjrt/entry.h"
+#include "csrc/pjrt/handle.h"
 
 namespace pjrt_metal {
 namespace {
 
 struct ErrorObject : PJRT_Error {
+  PJRT_METAL_HANDLE(ErrorObject)
   Code code = Code::kInternal;
   std::string message;
 };
@@ -26,20 +28,25 @@ constexpr PJRT_Error_FunctionTable kTable = {
 PJRT_Error out_of_memory = {&kTable};
 constexpr std::string_view kOutOfMemory = "pjrt_metal: out of host memory";
 
-void Delete(PJRT_Error* error) {
-  if (error != &out_of_memory) delete static_cast<ErrorObject*>(error);
+// Null if it is no error of ours, or was destroyed.
+const ErrorObject* Object(const PJRT_Error* error) {
+  const auto* const object = static_cast<const ErrorObject*>(error);
+  return error != nullptr && error != &out_of_memory && ErrorObject::pool().Owns(object) ? object : nullptr;
 }
 
+void Delete(PJRT_Error* error) { delete Object(error); }
+
 void GetMessage(const PJRT_Error* error, const char** message, size_t* size) {
-  const std::string_view text =
-      error == &out_of_memory ? kOutOfMemory : std::string_view(static_cast<const ErrorObject*>(error)->message);
+  const ErrorObject* const object = Object(error);
+  const std::string_view text = object != nullptr ? object->message : error == &out_of_memory ? kOutOfMemory : "";
   *message = text.data();
   *size = text.size();
 }
 
 PJRT_Error_Code GetCodeOf(const PJRT_Error* error) {
   if (error == &out_of_memory) return PJRT_Error_Code_RESOURCE_EXHAUSTED;
-  return static_cast<PJRT_Error_Code>(static_cast<const ErrorObject*>(error)->code);
+  const ErrorObject* const object = Object(error);
+  return object == nullptr ? PJRT_Error_Code_UNKNOWN : static_cast<PJRT_Error_Code>(object->code);
 }
 
 // These two return nothing, so a bad call is ignored.

@@ -7,7 +7,7 @@
 namespace pjrt_metal {
 namespace {
 
-void Destroy(PJRT_Event_Destroy_Args& args) { delete args.event; }
+void Destroy(PJRT_Event_Destroy_Args& args) { DestroyHandle(args.event, "event"); }
 
 void IsReady(PJRT_Event_IsReady_Args& args) { args.is_ready = Required(args.event, "event").event->IsReady(); }
 
@@ -29,10 +29,12 @@ void OnReady(PJRT_Event_OnReady_Args& args) {
   });
 }
 
-void Create(PJRT_Event_Create_Args& args) { args.event = new PJRT_Event{std::make_shared<Event>()}; }
+void Create(PJRT_Event_Create_Args& args) { args.event = new PJRT_Event{std::make_shared<Event>(), true}; }
 
 void Set(PJRT_Event_Set_Args& args) {
-  Event& event = *Required(args.event, "event").event;
+  const PJRT_Event& given = Required(args.event, "event");
+  if (!given.of_client) throw FailedPrecondition("the event is not one that PJRT_Event_Create made");
+  Event& event = *given.event;
   if (event.IsReady()) throw FailedPrecondition("the event is already set");
   if (args.error_code == PJRT_Error_Code_OK) {
     event.Set();

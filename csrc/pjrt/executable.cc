@@ -8,9 +8,11 @@
 
 // The bytes that Serialize and GetCompileOptions give out are the executable's own.
 struct PJRT_SerializedExecutable {
+  PJRT_METAL_HANDLE(PJRT_SerializedExecutable)
   std::shared_ptr<const pjrt_metal::CompiledProgram> owner;
 };
 struct PJRT_SerializedCompileOptions {
+  PJRT_METAL_HANDLE(PJRT_SerializedCompileOptions)
   std::shared_ptr<const pjrt_metal::CompiledProgram> owner;
 };
 
@@ -83,7 +85,7 @@ void Compile(PJRT_Compile_Args& args) {
       std::make_shared<const CompiledProgram>(CompileBytes(args.program, options, topology.target, false), options)};
 }
 
-void Destroy(PJRT_Executable_Destroy_Args& args) { delete args.executable; }
+void Destroy(PJRT_Executable_Destroy_Args& args) { DestroyHandle(args.executable, "executable"); }
 
 void Name(PJRT_Executable_Name_Args& args) {
   const std::string& name = Checked(args.executable).program->name;
@@ -199,7 +201,7 @@ void OptimizedProgram(PJRT_Executable_OptimizedProgram_Args& args) {
 void Serialize(PJRT_Executable_Serialize_Args& args) {
   const std::string& bytes = Checked(args.executable).bytes;
   args.serialized_executable = new PJRT_SerializedExecutable{args.executable->compiled};
-  args.serialized_executable_deleter = [](PJRT_SerializedExecutable* serialized) { delete serialized; };
+  args.serialized_executable_deleter = DeleteHandle<PJRT_SerializedExecutable>;
   args.serialized_bytes = bytes.data();
   args.serialized_bytes_size = bytes.size();
 }
@@ -207,7 +209,7 @@ void Serialize(PJRT_Executable_Serialize_Args& args) {
 void GetCompileOptions(PJRT_Executable_GetCompileOptions_Args& args) {
   const std::string& bytes = Checked(args.executable).compile_options;
   args.serialized_compile_options = new PJRT_SerializedCompileOptions{args.executable->compiled};
-  args.serialized_compile_options_deleter = [](PJRT_SerializedCompileOptions* serialized) { delete serialized; };
+  args.serialized_compile_options_deleter = DeleteHandle<PJRT_SerializedCompileOptions>;
   args.serialized_bytes = bytes.data();
   args.serialized_bytes_size = bytes.size();
 }

@@ -10,6 +10,7 @@
 
 // Who may fulfill an alias buffer: its storage, until then.
 struct PJRT_FulfillAliasBufferCallback {
+  PJRT_METAL_HANDLE(PJRT_FulfillAliasBufferCallback)
   pjrt_metal::StorageRef alias;
   size_t bytes;
 };
@@ -23,7 +24,7 @@ std::vector<int64_t> ToVector(std::span<const int64_t> values) { return {values.
 MemoryObject& Destination(PJRT_Client& client, PJRT_Device* device, PJRT_Memory* memory) {
   if (memory == nullptr) {
     if (device == nullptr) device = client.device_handles.front();
-    memory = device->memory_handles.front();
+    memory = Required(device, "device").memory_handles.front();
   }
   MemoryObject& object = ToMemory(memory, "memory");
   if (object.device->client != &client) throw InvalidArgument("the memory is of another client");
@@ -151,6 +152,14 @@ void FulfillAlias(PJRT_Client_FulfillAliasBuffer_Args& args) {
   });
 }
 
+// jaxlib (0.10.2 to 0.12) always passes the address of a layout that it has destroyed: what lies there is some of the
+// layout and some of whatever took the stack and the heap since, and may look like another valid one. It always wants
+// the array's own layout, so its clients are made with ignore_host_layout (pjrt_metal/registration.py), and what the
+// address points to is not even read.
+const PJRT_Buffer_MemoryLayout* AskedLayout(const PJRT_Buffer_ToHostBuffer_Args& args) {
+  return args.src->client->runtime.ignores_host_layout() ? nullptr : args.host_layout;
+}
+
 void ToHost(PJRT_Buffer_ToHostBuffer_Args& args) {
   const Buffer& source = *Required(args.src, "src").buffer;
   const DType dtype = source.dtype();
@@ -161,7 +170,7 @@ void ToHost(PJRT_Buffer_ToHostBuffer_Args& args) {
     return;
   }
   std::vector<int64_t> dims = ToVector(source.dims());
-  std::vector<int64_t> to_strides = HostStrides(args.host_layout, dtype, dims, source.minor_to_major(), args.dst_size);
+  std::vector<int64_t> to_strides = HostStrides(AskedLayout(args), dtype, dims, source.minor_to_major(), args.dst_size);
   const size_t element = Info(dtype).host_bits / 8;
   std::vector<int64_t> from_strides = DenseStrides(dims, source.minor_to_major(), element);
   auto event = std::make_unique<PJRT_Event>(PJRT_Event{std::make_shared<Event>()});
@@ -188,6 +197,7 @@ void CheckRange(const Buffer& buffer, int64_t offset, int64_t size) {
 }
 
 struct RawCopy {
+  PJRT_METAL_HANDLE(RawCopy)
   StorageRef from;
   int64_t offset, size;
   EventRef done;
@@ -216,7 +226,9 @@ void DestinationReady(PJRT_Buffer_CopyRawToHostFuture_Callback_Args* args) {
   if (args == nullptr || !PJRT_METAL_HAS(*args, callback_data) || args->callback_data == nullptr) {
     return;
   }
-  const std::unique_ptr<RawCopy> copy(static_cast<RawCopy*>(args->callback_data));
+  auto* const given = static_cast<RawCopy*>(args->callback_data);
+  if (!RawCopy::pool().Owns(given)) return;  // called before
+  const std::unique_ptr<RawCopy> copy(given);
   try {
     CheckStructSize(args->struct_size, StructSize<PJRT_Buffer_CopyRawToHostFuture_Callback_Args>(), typeid(*args));
     if (args->error_code != PJRT_Error_Code_OK) {

@@ -7,6 +7,7 @@
 #include "csrc/pjrt/objects.h"
 
 struct PJRT_Layouts_SerializedLayout {
+  PJRT_METAL_HANDLE(PJRT_Layouts_SerializedLayout)
   std::string text;
 };
 
@@ -18,7 +19,7 @@ PJRT_Layouts_MemoryLayout* New(std::span<const int64_t> minor_to_major) {
 }
 
 void Destroy(PJRT_Layouts_MemoryLayout_Destroy_Args& args) {
-  if (args.layout != nullptr && !args.layout->of_executable) delete args.layout;
+  if (args.layout != nullptr && !Required(args.layout, "layout").of_executable) delete args.layout;
 }
 
 void Serialize(PJRT_Layouts_MemoryLayout_Serialize_Args& args) {
@@ -26,7 +27,7 @@ void Serialize(PJRT_Layouts_MemoryLayout_Serialize_Args& args) {
   args.serialized_bytes = serialized->text.data();
   args.serialized_bytes_size = serialized->text.size();
   args.serialized_layout = serialized;
-  args.serialized_layout_deleter = [](PJRT_Layouts_SerializedLayout* layout) { delete layout; };
+  args.serialized_layout_deleter = DeleteHandle<PJRT_Layouts_SerializedLayout>;
 }
 
 void OfBuffer(PJRT_Layouts_PJRT_Buffer_MemoryLayout_Args& args) {

@@ -7,10 +7,12 @@
 #include "csrc/pjrt/proto.h"
 
 struct PJRT_DeviceAssignmentSerialized {
+  PJRT_METAL_HANDLE(PJRT_DeviceAssignmentSerialized)
   std::string bytes;
 };
 
 struct PJRT_LoadedExecutable {
+  PJRT_METAL_HANDLE(PJRT_LoadedExecutable)
   std::shared_ptr<PJRT_Client> client;
   std::shared_ptr<const pjrt_metal::CompiledProgram> compiled;
   uint32_t num_replicas, num_partitions;
@@ -160,7 +162,7 @@ void DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Args& args) {
   args.loaded_executable = Load(client, std::move(compiled), options);
 }
 
-void Destroy(PJRT_LoadedExecutable_Destroy_Args& args) { delete args.executable; }
+void Destroy(PJRT_LoadedExecutable_Destroy_Args& args) { DestroyHandle(args.executable, "executable"); }
 
 void GetExecutable(PJRT_LoadedExecutable_GetExecutable_Args& args) {
   args.executable = new PJRT_Executable{Required(args.loaded_executable, "loaded_executable").compiled};
@@ -196,7 +198,7 @@ void GetDeviceAssignment(PJRT_LoadedExecutable_GetDeviceAssignment_Args& args) {
   args.serialized_bytes = serialized->bytes.data();
   args.serialized_bytes_size = serialized->bytes.size();
   args.serialized_device_assignment = serialized;
-  args.serialized_device_assignment_deleter = [](PJRT_DeviceAssignmentSerialized* assignment) { delete assignment; };
+  args.serialized_device_assignment_deleter = DeleteHandle<PJRT_DeviceAssignmentSerialized>;
 }
 
 void Fingerprint(PJRT_LoadedExecutable_Fingerprint_Args& args) {
@@ -264,7 +266,7 @@ Launched ExecuteOn(PJRT_LoadedExecutable& executable, PJRT_Device* device, std::
     if (arguments[i] == nullptr) {
       throw InvalidArgument("argument " + std::to_string(i) + " is null");
     }
-    buffers.push_back(arguments[i]->buffer.get());
+    buffers.push_back(Required(arguments[i], "an argument").buffer.get());
   }
   LoadedProgram::Result result = program->Execute(buffers, non_donatable);
   Launched launched;
@@ -304,7 +306,8 @@ void Execute(PJRT_LoadedExecutable_Execute_Args& args) {
   }
   std::vector<Launched> launched;  // given out only when every device has started
   for (size_t i = 0; i < num_devices; ++i) {
-    launched.push_back(ExecuteOn(executable, chosen ? args.execute_device : executable.devices[i],
+    launched.push_back(ExecuteOn(executable,
+                                 chosen ? &Required(args.execute_device, "execute_device") : executable.devices[i],
                                  {args.argument_lists[i], args.num_args}, non_donatable));
   }
   for (size_t i = 0; i < num_devices; ++i) {
@@ -319,7 +322,7 @@ void Execute(PJRT_LoadedExecutable_Execute_Args& args) {
 
 void CreateContext(PJRT_ExecuteContext_Create_Args& args) { args.context = new PJRT_ExecuteContext; }
 
-void DestroyContext(PJRT_ExecuteContext_Destroy_Args& args) { delete args.context; }
+void DestroyContext(PJRT_ExecuteContext_Destroy_Args& args) { DestroyHandle(args.context, "context"); }
 
 }  // namespace
 

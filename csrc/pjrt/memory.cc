@@ -7,7 +7,7 @@
 namespace pjrt_metal {
 
 MemoryObject& ToMemory(PJRT_Memory* memory, const char* name) {
-  return static_cast<MemoryObject&>(Required(memory, name));
+  return Required(static_cast<MemoryObject*>(memory), name);
 }
 
 namespace {

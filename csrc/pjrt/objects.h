@@ -2,6 +2,7 @@
 // order in which a client destroys its handles does not matter.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -13,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/pjrt/handle.h"
 #include "csrc/pjrt/pjrt_c_api.h"
 #include "csrc/runtime/buffer.h"
 #include "csrc/runtime/client.h"
@@ -46,6 +48,7 @@ std::map<std::string, std::string> OptionsFromClient(const PJRT_NamedValue* opti
 // The wrapper of a MemorySpace. PJRT_Memory's function table pointer stays null: clients then keep
 // what they attach to a memory themselves.
 struct MemoryObject : PJRT_Memory {
+  PJRT_METAL_HANDLE(MemoryObject)
   MemorySpace* space = nullptr;
   PJRT_Device* device = nullptr;
   std::string text;
@@ -55,7 +58,9 @@ MemoryObject& ToMemory(PJRT_Memory* memory, const char* name);
 }  // namespace pjrt_metal
 
 struct PJRT_Event {
+  PJRT_METAL_HANDLE(PJRT_Event)
   pjrt_metal::EventRef event;
+  bool of_client = false;  // which then sets it
 };
 
 struct PJRT_MemoryDescription {
@@ -64,6 +69,7 @@ struct PJRT_MemoryDescription {
 };
 
 struct PJRT_DeviceDescription {
+  PJRT_METAL_HANDLE(PJRT_DeviceDescription)
   PJRT_DeviceDescription(int id, std::string kind, const std::string& target);
   int id;
   std::string kind, debug_string, text;
@@ -72,14 +78,17 @@ struct PJRT_DeviceDescription {
 
 // Devices that programs are compiled for, here or elsewhere.
 struct PJRT_TopologyDescription {
+  PJRT_METAL_HANDLE(PJRT_TopologyDescription)
   PJRT_TopologyDescription(std::string target, std::string kind, std::string platform_version, size_t num_devices);
   std::string target, kind, platform_version;
   pjrt_metal::Attributes attributes;
   std::vector<std::unique_ptr<PJRT_DeviceDescription>> descriptions;
   std::vector<PJRT_DeviceDescription*> handles;
+  bool of_client = false;  // which then frees it
 };
 
 struct PJRT_Device {
+  PJRT_METAL_HANDLE(PJRT_Device)
   PJRT_DeviceDescription* description;  // the topology's
   PJRT_Client* client;
   pjrt_metal::LogicalDevice* device;
@@ -88,6 +97,7 @@ struct PJRT_Device {
 };
 
 struct PJRT_Client : std::enable_shared_from_this<PJRT_Client> {
+  PJRT_METAL_HANDLE(PJRT_Client)
   explicit PJRT_Client(const std::map<std::string, std::string>& options);
   PJRT_Device* device(int id) const;  // nullptr if there is none
   pjrt_metal::MemoryObject* memory(const pjrt_metal::MemorySpace* space) const;
@@ -103,23 +113,31 @@ struct PJRT_Client : std::enable_shared_from_this<PJRT_Client> {
 };
 
 struct PJRT_Buffer {
+  PJRT_METAL_HANDLE(PJRT_Buffer)
   std::shared_ptr<PJRT_Client> client;
   pjrt_metal::MemoryObject* memory;
   std::unique_ptr<pjrt_metal::Buffer> buffer;
-  pjrt_metal::EventRef defined;  // outlives the buffer's deletion
+  pjrt_metal::EventRef defined;       // outlives the buffer's deletion
+  std::atomic<bool> on_host = false;  // the host may have read it
 };
 
 struct PJRT_ExecuteContext {
+  PJRT_METAL_HANDLE(PJRT_ExecuteContext)
   std::mutex mutex;
   std::map<int64_t, void*> user_data;  // by FFI type id
 };
 
 struct PJRT_Layouts_MemoryLayout {
+  PJRT_METAL_HANDLE(PJRT_Layouts_MemoryLayout)
   std::string text;
   bool of_executable;  // which then frees it
 };
 
 namespace pjrt_metal {
+
+enum class HostReadScope : int;
+enum class HostReadGuard : int;
+void GuardHostReads(HostReadScope scope, HostReadGuard guard) noexcept;  // see private_extension.h
 
 PJRT_Buffer* NewBuffer(PJRT_Client& client, std::unique_ptr<Buffer> buffer);
 
@@ -151,5 +169,6 @@ std::string CompileBytes(const PJRT_Program* program, std::string_view options, 
 }  // namespace pjrt_metal
 
 struct PJRT_Executable {
+  PJRT_METAL_HANDLE(PJRT_Executable)
   std::shared_ptr<const pjrt_metal::CompiledProgram> compiled;
 };

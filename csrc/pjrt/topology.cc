@@ -7,6 +7,7 @@
 #include "csrc/pjrt/proto.h"
 
 struct PJRT_SerializedTopology {
+  PJRT_METAL_HANDLE(PJRT_SerializedTopology)
   std::string bytes;
 };
 
@@ -82,7 +83,12 @@ void Create(PJRT_TopologyDescription_Create_Args& args) {
       New(info.target, info.kind, client.platform_version(), num_devices == 0 ? client.devices().size() : num_devices);
 }
 
-void Destroy(PJRT_TopologyDescription_Destroy_Args& args) { delete args.topology; }
+void Destroy(PJRT_TopologyDescription_Destroy_Args& args) {
+  if (args.topology != nullptr && Checked(args.topology).of_client) {
+    throw InvalidArgument("the topology is its client's, and goes with it");
+  }
+  DestroyHandle(args.topology, "topology");
+}
 
 void PlatformName(PJRT_TopologyDescription_PlatformName_Args& args) {
   Checked(args.topology);
@@ -107,7 +113,7 @@ void SerializeTopology(PJRT_TopologyDescription_Serialize_Args& args) {
   args.serialized_bytes = serialized->bytes.data();
   args.serialized_bytes_size = serialized->bytes.size();
   args.serialized_topology = serialized;
-  args.serialized_topology_deleter = [](PJRT_SerializedTopology* topology) { delete topology; };
+  args.serialized_topology_deleter = DeleteHandle<PJRT_SerializedTopology>;
 }
 
 void Deserialize(PJRT_TopologyDescription_Deserialize_Args& args) {

@@ -8,6 +8,7 @@
 
 // Buffers being filled by the host; each is defined with its last transfer.
 struct PJRT_AsyncHostToDeviceTransferManager {
+  PJRT_METAL_HANDLE(PJRT_AsyncHostToDeviceTransferManager)
   struct Transfer {
     std::unique_ptr<PJRT_Buffer> buffer;  // until it is retrieved
     pjrt_metal::StorageRef storage;
@@ -57,8 +58,8 @@ void CreateBuffers(PJRT_Client_CreateBuffersForAsyncHostToDevice_Args& args) {
 
 // Buffers that were never completed get an error, so that nobody waits for them.
 void Destroy(PJRT_AsyncHostToDeviceTransferManager_Destroy_Args& args) {
-  const std::unique_ptr<Manager> manager(args.transfer_manager);
-  if (manager == nullptr) return;
+  if (args.transfer_manager == nullptr || IsForked()) return;
+  const std::unique_ptr<Manager> manager(&Required(args.transfer_manager, "transfer_manager"));
   for (const auto& transfer : manager->transfers) {
     transfer.storage->defined->Set(
         Error(Code::kCancelled, "the transfer manager was destroyed before the last transfer"));

@@ -80,22 +80,32 @@ inline V pjrt_complex_log1p(V z) {
   return V(size, atan2(z.y, 1.0f + z.x));
 }
 
+// Of a quarter, doubled, where the magnitude might overflow.
 template <typename V>
 inline V pjrt_complex_sqrt(V z) {
-  const auto root = sqrt(fabs(z.x) * 0.5f + pjrt_hypot(z.x, z.y) * 0.5f);
+  const bool large = fabs(z.x) > 0x1p125f || fabs(z.y) > 0x1p125f;
+  const float scale = large ? 0.25f : 1.0f, back = large ? 2.0f : 1.0f;
+  const V w = V(z.x * scale, z.y * scale);
+  const auto root = sqrt(fabs(w.x) * 0.5f + pjrt_hypot(w.x, w.y) * 0.5f) * back;
   const auto other = z.y / (2.0f * root);
   if (root == 0.0f) return V(root, z.y);
   return z.x >= 0.0f ? V(root, other) : V(fabs(other), copysign(root, z.y));
 }
 
-// exp(b log a); 1 where b is zero, else 0 where a is.
+// exp(b log a), but 1 where b is zero or a is one. Of zero only the positive real powers are numbers (zeros), of infinity
+// only the real powers of the positive real one; all as XLA on the CPU has them.
 template <typename V>
 inline V pjrt_complex_pow(V a, V b) {
-  const V zero = V(0.0f, 0.0f);
-  if (pjrt_complex_equal(b, zero)) return V(1.0f, 0.0f);
-  if (pjrt_complex_equal(a, zero)) return zero;
+  const V one = V(1.0f, 0.0f);
+  if (pjrt_complex_equal(b, V(0.0f, 0.0f)) || pjrt_complex_equal(a, one)) return one;
+  const bool zero = pjrt_complex_equal(a, V(0.0f, 0.0f));
+  if (zero || isinf(a.x) || isinf(a.y)) {
+    const bool falls = zero ? b.x > 0.0f : b.x < 0.0f, grows = zero ? false : b.x > 0.0f;
+    const bool is_number = b.y == 0.0f && (zero || (a.x > 0.0f && a.y == 0.0f)) && (falls || grows);
+    return is_number ? V(falls ? 0.0f : INFINITY, 0.0f) : V(NAN, NAN);
+  }
   const V log_a = pjrt_complex_log(a);
-  // An infinite logarithm times no imaginary part is no NaN.
+  // No imaginary part: that of a product with an infinite real part would be NaN.
   return pjrt_complex_exp(b.y == 0.0f ? V(b.x * log_a.x, b.x * log_a.y) : pjrt_complex_multiply(b, log_a));
 }
 

@@ -209,7 +209,7 @@ class _Tiled:
                 if self.nest.folded.size % DEPTH:
                     tests.append(f"k < {self.nest.folded.size}")
                 found = access(at, k)
-                tests += conditions(emitter, found)[0]
+                tests += conditions(emitter, found.tests)[0]
                 value = element(emitter, found, F32, tests)
                 emitter.line(f"shared[{side.first} + far * {side.step} + near] = {value};")
 

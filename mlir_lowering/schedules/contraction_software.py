@@ -225,7 +225,7 @@ class _Tiled:
                     k = self._k(emitter)
                     to = f"tile[(i - i0) * {step} + (p - p0) * {self.k_inner} + c - c0]"
                     access = self.nest.a(b, m, k)
-                    outside, inside = conditions(emitter, access, ("c",))
+                    outside, inside = conditions(emitter, access.tests, ("c",))
 
                     def put() -> None:
                         value = element(emitter, access, self.dtype, inside)
@@ -247,7 +247,7 @@ class _Tiled:
         with emitter.block("for (int c = c0; c < c1; ++c)"):
             m = self._row(emitter, outer)
             access = self.nest.a(b, m, k)
-            outside, inside = conditions(emitter, access, ("i",))
+            outside, inside = conditions(emitter, access.tests, ("i",))
 
             def put() -> None:
                 emitter.line(f"{to} = {element(emitter, access, self.dtype, inside)};")
@@ -321,7 +321,7 @@ class _Tiled:
         def put() -> None:
             variables = delinearize(n, columns.extents)
             access = self.nest.b(b, k, variables)
-            tests, _ = conditions(emitter, access)
+            tests, _ = conditions(emitter, access.tests)
             value = element(emitter, access, self.dtype, tests)
             emitter.line(f"to[{at} + n - n0] = {value};")
 

@@ -11,9 +11,9 @@ import math
 import struct
 from collections.abc import Callable
 
-from mlir_lowering.dtypes import I32
+from mlir_lowering.dtypes import I32, PRED
 from mlir_lowering.emit import Emitter
-from mlir_lowering.graph import Op, TensorType, Value
+from mlir_lowering.graph import Op, Region, TensorType, Value
 from mlir_lowering.index import Index, Ix, linearize, variable
 from mlir_lowering.kernel import Group, KernelCall, ScheduleDef, kernel_call
 from mlir_lowering.schedules import grid
@@ -28,7 +28,19 @@ MERGED = 4
 def emit(group: Group, target: Target) -> list[KernelCall]:
     op = group.head
     assert op is not None
-    return _Sort(op, group, target).calls()
+    sort = _Sort(op, group, target)
+    calls, order = sort.permutation()
+    return [*calls, sort.gather(order)]
+
+
+def permutation(keys: Value, target: Target) -> tuple[list[KernelCall], Value]:
+    """The calls that sort the numbers `keys` of shape (n,), stably and ascending, and what holds the positions, of
+    shape (1, n), when they have run."""
+    a, b = (Value(TensorType((), keys.dtype)) for _ in range(2))
+    less = Op("stablehlo.compare", [a, b], [TensorType((), PRED)], {"comparison_direction": "LT"})
+    region = Region([a, b], [less], [less.result])
+    op = Op("stablehlo.sort", [keys], [keys.type], {"dimension": 0}, [region])
+    return _Sort(op, Group(op.results, set(), op), target).permutation()
 
 
 class _Sort:
@@ -42,7 +54,7 @@ class _Sort:
         self.others = [extent for d, extent in enumerate(self.shape) if d != self.dimension]
         self.rows = math.prod(self.others)
 
-    def calls(self) -> list[KernelCall]:
+    def permutation(self) -> tuple[list[KernelCall], Value]:
         order = self._permutation()
         calls = [self._runs(order)]
         width = RUN
@@ -50,7 +62,7 @@ class _Sort:
             merged = self._permutation()
             calls.append(self._merge(order, merged, width))
             order, width = merged, 2 * width
-        return [*calls, self._gather(order)]
+        return calls, order
 
     def _permutation(self) -> Value:
         return Value(TensorType((self.rows, self.n), I32))
@@ -121,7 +133,7 @@ class _Sort:
         args = ("constant int& width", struct.pack("<i", width))
         return kernel_call(emitter, [merged], comment, threads, args=args)
 
-    def _gather(self, order: Value) -> KernelCall:
+    def gather(self, order: Value) -> KernelCall:
         """The operands in order."""
         emitter = self.group.emitter(self.target)
         walk = grid.axes(self.shape)

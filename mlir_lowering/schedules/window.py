@@ -15,7 +15,7 @@ from mlir_lowering.emit import Emitter, Expr
 from mlir_lowering.graph import Op
 from mlir_lowering.index import Index, Ix, constant, variable
 from mlir_lowering.kernel import Group, KernelCall, ScheduleDef
-from mlir_lowering.schedules import pointwise
+from mlir_lowering.schedules import pointwise, scan, scan_gpu
 from mlir_lowering.schedules.loops import nested
 from mlir_lowering.targets import Target
 
@@ -163,6 +163,10 @@ def _select_and_scatter_element(emitter: Emitter, op: Op, index: Index) -> Expr:
 def _emit_reduce_window(group: Group, target: Target) -> list[KernelCall]:
     op = group.head
     assert op is not None
+    direction = scan.direction_of(op)
+    if direction is not None:
+        emit = scan.emit if target.is_software else scan_gpu.emit
+        return emit(group, target, direction)
 
     def prepare(emitter: Emitter) -> None:
         # Results of one op share the window walk: remembered by index within the innermost scope.
@@ -196,6 +200,8 @@ def _window_reads(op: Op, i: int) -> float:
     """How many windows cover an element, on average."""
     if op.name == "stablehlo.reduce_window" and i >= len(op.operands) // 2:
         return 1.0
+    if op.name == "stablehlo.reduce_window" and scan.direction_of(op) is not None:
+        return 2.0
     window = math.prod(_attribute(op, "window_dimensions", 1))
     strides = math.prod(_attribute(op, "window_strides", 1))
     overlap = max(1.0, window / strides)

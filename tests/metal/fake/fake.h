@@ -35,6 +35,9 @@ const char* FakeLiveNames(void);
 //   capture    recordings            destination  recordings into documents are not known
 //   virtual    the GPU is a virtual machine's
 void FakeFail(const char* what);
+// Buffers fail from the `from`-th on (1 is the next; 0: none does), or that one alone. Returns how many were asked for
+// since the last call.
+long FakeFailAllocation(long from, int once);
 void FakeMacos(int major);
 // Whether the device was told to compile on as many threads as there are.
 int FakeConcurrentCompilation(void);

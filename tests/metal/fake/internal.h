@@ -46,6 +46,7 @@ void Violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
   } while (0)
 // Whether the test asked for this failure.
 bool Fails(const char *what);
+bool AllocationFails(void);
 // The code of a "run:<code>", 8 (out of memory) of a plain "run", else 0.
 int64_t FailingRun(void);
 int64_t MacosMajor(void);
