@@ -55,6 +55,9 @@ class KernelCall:
     per_threadgroup: tuple[int, int, int] = (0, 0, 0)
     updates: dict[Value, Value] = field(default_factory=dict)
     same_index: frozenset[Value] = frozenset()
+    # What the launch does at most, in innermost iterations (work.py), and its loops that have no bound.
+    work: int = 0
+    unbounded: tuple[str, ...] = ()
 
 
 Schedule = Callable[[Group, Target], list[KernelCall]]
@@ -102,11 +105,13 @@ def kernel_call(
     args: tuple[str, bytes] | None = None,
     updates: dict[Value, Value] | None = None,
     same_index: frozenset[Value] = frozenset(),
+    work: int | None = None,
 ) -> KernelCall:
     """The kernel whose body `emitter` holds, writing `outputs` as out0, out1, ..., and its launch.
 
     `comment`: what the kernel computes and how threads map to elements. `restrict`: no output shares memory with an
     input. `args`: the declaration of the launch's argument bytes, such as "constant uint& n", and the bytes.
+    `work`: what the launch does (work.py), if the schedule knows better than its loops' bounds.
     The kernel's name is a hash of all its text, so equal kernels are one.
     """
     pointer = "* __restrict" if restrict else "*"
@@ -137,4 +142,7 @@ def kernel_call(
     source = f"// {comment}\n" + with_functions(text.replace("NAME", name), emitter.on_host)
     kernel = Kernel(name, source, tuple(params), emitter.on_host)
     buffers = [*emitter.inputs, *outputs]
-    return KernelCall(kernel, buffers, arg_bytes, threads, per_threadgroup, updates or {}, same_index)
+    call = KernelCall(kernel, buffers, arg_bytes, threads, per_threadgroup, updates or {}, same_index)
+    call.work = emitter.work.launch(threads) if work is None else work
+    call.unbounded = () if work is not None else tuple(emitter.work.unbounded)
+    return call

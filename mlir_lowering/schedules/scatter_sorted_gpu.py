@@ -176,7 +176,7 @@ class _Sorted:
             current.append(Expr(f"current{k}", result.dtype))
         emitter.line("int at = first;")
         more = f"at < {level.count} && {self._key_text(emitter, level, 'at')} == key"
-        with emitter.block(f"for (; {more}; ++at)"):
+        with emitter.block(f"for (; {more}; ++at)", total=level.count * self.elements):
             found = emitter.region(self.op.regions[0], [*current, *self._updates(emitter, level, "at", element)])
             new = [emitter.fresh("new") for _ in found]
             for name, expr in zip(new, found, strict=True):
@@ -217,7 +217,7 @@ class _Sorted:
         emitter.line("int key = begin > 0 ? earlier : -1;")
         # Whether the key's items began before this chunk.
         emitter.line("bool open = true;")
-        with emitter.block("for (int at = begin; at < end; ++at)"):
+        with emitter.block("for (int at = begin; at < end; ++at)", trips=CHUNK):
             self._key(emitter, level, "here", "at")
             with emitter.block("if (here != key)"):
                 # `at > begin`: else there is nothing yet.
