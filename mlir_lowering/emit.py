@@ -46,7 +46,7 @@ def literal(value: Any, dtype: DType) -> str:
         return "true" if value else "false"
     if dtype.is_complex:
         number = complex(value)
-        return f"{dtype.msl}{{{literal(number.real, dtype.part)}, {literal(number.imag, dtype.part)}}}"
+        return f"{dtype.msl}({literal(number.real, dtype.part)}, {literal(number.imag, dtype.part)})"
     if dtype.is_integer:
         integer = int(value)
         if dtype.bits == 64:
@@ -104,6 +104,7 @@ class Emitter:
         self.reads: dict[Value, set[Ix]] = {}
         self.on_host = False
         self.work = Work()
+        self.function_cost = 0  # of the calls of transcendental functions in the text
         self._depth = 1
         self._names = 0
         # By (dtype, code), by (value, index), and by what dynamic_index clamps.
@@ -260,7 +261,7 @@ class Emitter:
     def index_value(self, ix: Ix, dtype: DType) -> Expr:
         """An index as a number of type `dtype` (iota)."""
         self.accesses.add(ix)
-        code = f"{dtype.msl}{{{dtype.part.msl}({ix}), 0}}" if dtype.is_complex else f"{dtype.msl}({ix})"
+        code = f"{dtype.msl}({dtype.part.msl}({ix}), 0)" if dtype.is_complex else f"{dtype.msl}({ix})"
         return self.let(dtype, wrap(code, dtype))
 
     def dynamic_index(self, expr: Expr, lo: int, hi: int) -> Ix:
@@ -275,7 +276,10 @@ class Emitter:
         if (found := self._find(key)) is not None:
             return bounded(found.code, lo, hi)
         name = self.fresh("d")
-        self.line(f"const int {name} = int(clamp({wide}, {low}, {high}));")
+        clamped = f"clamp({wide}, {low}, {high})"
+        if expr.dtype.bits == 64:  # of which Apple lists no clamp
+            clamped = f"{wide} < {low} ? {low} : ({wide} > {high} ? {high} : {wide})"
+        self.line(f"const int {name} = int({clamped});")
         self._scopes[-1][key] = Expr(name, expr.dtype)
         return bounded(name, lo, hi)
 

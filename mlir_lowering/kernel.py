@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from mlir_lowering.emit import Emitter
 from mlir_lowering.graph import Op, Value
+from mlir_lowering.msl import USE_FAR_FUNCTIONS, with_functions
 from mlir_lowering.program import Kernel, ParamKind
 from mlir_lowering.targets import Target
 
@@ -85,6 +86,10 @@ _BUILTINS = {
     ParamKind.THREADGROUPS_PER_GRID: "uint3 {} [[threadgroups_per_grid]]",
 }
 
+# The cost of functions that a kernel of the software device inlines: some eight tanh. The host's compiler takes about a
+# millisecond a unit of it.
+MAX_INLINED = 100
+
 THREAD_POSITION = ((ParamKind.THREAD_POSITION_IN_GRID, "tid"),)
 
 
@@ -130,10 +135,12 @@ def kernel_call(
         params.append(kind)
 
     signature = ",\n    ".join(texts)
-    body = "\n".join(emitter.lines)
-    text = f"// {comment}\nkernel void NAME(\n    {signature}) {{\n{body}\n}}\n"
-    name = "k_" + hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
-    kernel = Kernel(name, text.replace("NAME", name), tuple(params), emitter.on_host)
+    far = [f"  {USE_FAR_FUNCTIONS}"] if emitter.target.is_software and emitter.function_cost > MAX_INLINED else []
+    body = "\n".join([*far, *emitter.lines])
+    text = f"kernel void NAME(\n    {signature}) {{\n{body}\n}}\n"
+    name = "k_" + hashlib.blake2b((comment + text).encode(), digest_size=12).hexdigest()
+    source = f"// {comment}\n" + with_functions(text.replace("NAME", name), emitter.on_host)
+    kernel = Kernel(name, source, tuple(params), emitter.on_host)
     buffers = [*emitter.inputs, *outputs]
     call = KernelCall(kernel, buffers, arg_bytes, threads, per_threadgroup, updates or {}, same_index)
     call.work = emitter.work.launch(threads) if work is None else work

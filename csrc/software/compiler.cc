@@ -5,6 +5,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "csrc/runtime/environment.h"
 #include "csrc/runtime/error.h"
 #include "csrc/runtime/files.h"
 #include "csrc/software/process.h"
@@ -20,9 +21,10 @@ constexpr const char* kFlags[] = {"-std=c++17", "-O3",
 #else
                                   "-mcpu=native",
 #endif
-                                  // Metal's arithmetic: multiply-add may fuse, integers wrap, char has a sign, nothing
-                                  // traps; no reassociation.
-                                  "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fsigned-char",
+                                  // Metal's arithmetic: integers wrap, char has a sign, nothing traps; no
+                                  // reassociation. A product and a sum fuse only where the text says fma: a value that
+                                  // two kernels compute is then the same in both.
+                                  "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fsigned-char",
                                   "-fno-strict-aliasing", "-fopenmp-simd",
                                   // [[buffer(0)]] and its like are attributes that no C++ compiler knows; the suffixes
                                   // h and bf of literals are reserved, which clang takes for an error.
@@ -30,6 +32,7 @@ constexpr const char* kFlags[] = {"-std=c++17", "-O3",
                                   "-fPIC", "-fvisibility=hidden"};
 
 constexpr int kMessageLines = 30;
+constexpr uint32_t kQuickSeconds = 60;  // for programs that answer at once
 
 std::vector<std::string> Words(const std::string& text) {
   std::istringstream stream(text);
@@ -61,7 +64,8 @@ std::string FirstLines(const std::string& text) {
 // On a Mac without the command line tools, /usr/bin has programs of the compilers' names that open a dialog and fail.
 bool IsThere(const std::string& compiler) {
 #ifdef __APPLE__
-  if (compiler.starts_with("/usr/bin/")) return RunProcess({"/usr/bin/xcode-select", "-p"}, "/dev/null").succeeded;
+  if (compiler.starts_with("/usr/bin/"))
+    return RunProcess({"/usr/bin/xcode-select", "-p"}, "/dev/null", kQuickSeconds).succeeded;
 #endif
   return !compiler.empty();
 }
@@ -88,7 +92,7 @@ std::vector<std::string> FindCompiler(const std::string& wanted) {
     if (const std::string found = FindProgram(name); IsThere(found)) return {found};
   }
   const std::string python = FindPython();
-  if (!python.empty() && RunProcess({python, "-c", "import ziglang"}, "/dev/null").succeeded) {
+  if (!python.empty() && RunProcess({python, "-c", "import ziglang"}, "/dev/null", kQuickSeconds).succeeded) {
     // Not its "c++", which first builds a C++ library that kernels do not use: a minute.
     return {python, "-m", "ziglang", "cc", "-x", "c++"};
   }
@@ -107,15 +111,16 @@ void CompileLibrary(const std::vector<std::string>& compiler, std::span<const ch
   command.insert(command.end(), flags.begin(), flags.end());
   for (const std::string& word : {"-I" + include, std::string("-o"), output, source}) command.push_back(word);
   const std::string log = output + ".log";
-  const ProcessResult result = RunProcess(command, log);
+  const ProcessResult result = RunProcess(command, log, environment::CxxSeconds());
   if (result.start_error != 0) {
     throw FailedPrecondition("the C++ compiler " + compiler[0] + " could not be started: " + result.outcome +
                              "; set PJRT_METAL_CXX to another one");
   }
   if (result.succeeded && access(output.c_str(), R_OK) == 0) return;
   throw Internal("compiling kernels for software Metal failed (" + result.outcome + "):\n" +
-                 FirstLines(ReadFile(log).value_or("(its messages could not be read)\n")) + "repeat with: " +
-                 ShellText(command) + "\nsource: " + source + "\nPJRT_METAL_CXX chooses another compiler");
+                 FirstLines(ReadFile(log).value_or("(its messages could not be read)\n")) +
+                 "repeat with: " + ShellText(command) + "\nsource: " + source +
+                 "\nPJRT_METAL_CXX chooses another compiler, PJRT_METAL_CXX_SECONDS how long it may take");
 }
 
 }  // namespace pjrt_metal::software

@@ -73,6 +73,7 @@ class Machine {
   void Barrier(Scope scope, uint32_t memory, int line);
   uint32_t Exchange(const char* function, const void* value, uint32_t bytes, void* values, uint32_t* lane, int line);
   void* ThreadgroupMemory(const char* name, size_t bytes, size_t alignment, int line);
+  void* ThreadMemory(const char* name, size_t bytes, size_t alignment, int line);
   void Wait(State state, const char* function, int line);
   [[noreturn]] void Fail(const std::string& what);
 

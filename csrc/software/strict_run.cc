@@ -68,6 +68,11 @@ const Dialect& StrictDialect() {
   return dialect;
 }
 
+const Dialect& CheckedDialect() {
+  static const Dialect dialect = {CheckedPrologue(), CheckedKernelText, CheckedFlags()};
+  return dialect;
+}
+
 bool SupportsStrictKernels() {
 #ifdef __linux__
   return true;

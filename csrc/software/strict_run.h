@@ -13,6 +13,8 @@ namespace pjrt_metal::software {
 
 // How kernels become StrictFunctions.
 const Dialect& StrictDialect();
+// The same, for kernels of the software device's own schedules: grids of threadgroups of one thread.
+const Dialect& CheckedDialect();
 
 // `function`: what a KernelCache with StrictDialect gave for it.
 StrictKernel MakeStrictKernel(const KernelSource& source, KernelFunction function);

@@ -233,13 +233,11 @@ def build(seed: int, style: Style) -> Case:
         g.fresh(g.shape(), g.dtype())
     wanted = g.int(style.low, style.high)
     for _ in range(4 * wanted):
-        if len(block.ops) >= wanted:
+        if sum(op.kind != "constant" for op in block.ops) >= wanted:
             break
         add_op(g)
     outputs(g)
     case = Case(block, g.inputs, [])
-    used = set(block.free()) | set(block.outputs)
-    del used
     case.donated = [g.chance(0.2) for _ in block.args]
     return case
 

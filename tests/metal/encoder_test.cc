@@ -450,7 +450,8 @@ void ErrorsNameKernels() {
   encoder->Copy({f.a.get(), 0}, {f.b.get(), 0}, 400);
   f.Add(*encoder, 1.0f);
   const auto error = Finish(*encoder);
-  EXPECT(error && Has(*error, Code::kInternal, {"PageFault) (MTLCommandBufferErrorDomain 3); fault in kernels pjrt_metal_copy_16, k_add"}));
+  EXPECT(error && Has(*error, Code::kInternal,
+                      {"PageFault) (MTLCommandBufferErrorDomain 3); fault in kernels pjrt_metal_copy_16, k_add"}));
   encoder->Copy({f.a.get(), 0}, {f.b.get(), 0}, 400);
   const auto copying = Finish(*encoder);
   EXPECT(copying && Has(*copying, Code::kInternal, {"fault in kernel pjrt_metal_copy_16"}));

@@ -36,7 +36,7 @@ int FakeConcurrentCompilation(void) { return concurrent; }
   return 1ull << 33;
 }
 - (uint64_t)currentAllocatedSize {
-  return (uint64_t)(FakeAllocated() + elsewhere);
+  return (uint64_t)(FakeAllocated() + FakeWrapped() + elsewhere);
 }
 - (uint64_t)maxBufferLength {
   return kMaxBufferLength;
@@ -54,7 +54,7 @@ int FakeConcurrentCompilation(void) { return concurrent; }
 }
 - (id)newBufferWithLength:(uint64_t)length options:(uint64_t)options {
   CHECK(length <= kMaxBufferLength, "buffer of %lu bytes", length);
-  if (Fails("allocate") || length > kMaxBufferLength) return nil;
+  if (AllocationFails() || Fails("allocate") || length > kMaxBufferLength) return nil;
   return MakeBuffer(length, options);
 }
 - (id)newBufferWithBytesNoCopy:(void *)bytes
@@ -67,6 +67,7 @@ int FakeConcurrentCompilation(void) { return concurrent; }
   MTLBuffer *buffer = [MTLBuffer alloc];
   buffer->bytes = bytes;
   buffer->length = length;
+  CountWrapped((long)length);
   return buffer;
 }
 - (id)newLibraryWithSource:(NSString *)source options:(MTLCompileOptions *)options error:(id *)error {

@@ -46,6 +46,7 @@ void Violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
   } while (0)
 // Whether the test asked for this failure.
 bool Fails(const char *what);
+bool AllocationFails(void);
 // The code of a "run:<code>", 8 (out of memory) of a plain "run", else 0.
 int64_t FailingRun(void);
 int64_t MacosMajor(void);
@@ -140,6 +141,8 @@ id MakeError(const char *domain, int64_t code, const char *text);
   uint64_t mapped;
 }
 @end
+// Bytes of memory that is not the device's, added or taken away.
+void CountWrapped(long bytes);
 MTLBuffer *MakeBuffer(uint64_t length, uint64_t options);
 
 @interface MTLFunction : NSObject {
