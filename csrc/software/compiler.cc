@@ -33,7 +33,11 @@ constexpr const char* kFlags[] = {"-std=c++17", "-O3",
                                   "-fPIC", "-fvisibility=hidden"};
 
 #ifdef __linux__
-constexpr const char* kLinkFlags[] = {"-Wl,-z,noseparate-code", "-Wl,-z,norelro"};
+// Without the C++ library and the start of a program, of which kernels need nothing, linking takes half as long; libm
+// is for functions of double and comes after the source.
+constexpr const char* kLinkFlags[] = {
+    "-Wl,-z,noseparate-code", "-Wl,-z,norelro", "-nostdlib", "-Wl,--push-state,--no-as-needed", "-lm",
+    "-Wl,--pop-state"};
 // Its linker knows its own options only.
 bool IsZig(const std::vector<std::string>& compiler) {
   return std::find(compiler.begin(), compiler.end(), "ziglang") != compiler.end();
