@@ -110,8 +110,7 @@ class StrictEncoder : public Encoder {
       throw Internal(pipeline.kernel.name + ": " + name + " has " + std::to_string(bytes) + " bytes at offset " +
                      std::to_string(binding.offset) + " of an allocation of " + std::to_string(size));
     }
-    return {name, binding.allocation->data() + binding.offset, bytes, pipeline.writable[i],
-            contents_.Missing(binding)};
+    return {name, binding.allocation->data() + binding.offset, bytes, pipeline.writable[i], contents_.Missing(binding)};
   }
 
   std::byte* AlignedArgs(std::span<const std::byte> args) {
