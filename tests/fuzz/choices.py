@@ -291,3 +291,5 @@ def add_op(g: Generator) -> None:
         if g.parent is None:
             del g.inputs[arguments:]
             del g.block.args[arguments:]
+
+

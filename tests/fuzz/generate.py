@@ -217,7 +217,9 @@ class Generator:
             if at < 0:
                 raise Reject("cannot broadcast")
             dims.insert(0, at)
-        return self.one("broadcast_in_dim", [v], (shape, v.dtype), {"broadcast_dimensions": i64s(dims), "_dims": dims})
+        return self.one(
+            "broadcast_in_dim", [v], (shape, v.dtype), {"broadcast_dimensions": i64s(dims), "_dims": dims}
+        )
 
 
 def build(seed: int, style: Style) -> Case:

@@ -135,9 +135,7 @@ def spread(f: Callable[..., Array], center: Array, wides: list[Array], vals: lis
     moved = np.zeros(np.shape(center))
     with np.errstate(all="ignore"):
         for corner in range(2 ** len(vals)):
-            at = [
-                w + v.error() * (1 if corner >> n & 1 else -1) for n, (w, v) in enumerate(zip(wides, vals, strict=True))
-            ]
+            at = [w + v.error() * (1 if corner >> n & 1 else -1) for n, (w, v) in enumerate(zip(wides, vals, strict=True))]
             there = f(*at)
             change = np.where(same(there, center), 0.0, np.abs(there - center).astype(np.float64))
             moved = np.maximum(moved, change)

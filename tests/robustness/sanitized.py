@@ -1,6 +1,6 @@
 """Builds the plugin library and the programs that attack it under sanitizers, in build/sanitize-address and -thread.
 
-python -m tests.robustness.sanitized address        prints where the library is
+    python -m tests.robustness.sanitized address        prints where the library is
 """
 
 from __future__ import annotations
