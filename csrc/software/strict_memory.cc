@@ -399,7 +399,8 @@ void Memory::CopyBack() const {
       if ((pages_[PageOf(begin)] & kWritten) == 0) continue;
       for (uintptr_t at = begin; at < end; ++at) {
         const size_t offset = at - region.begin;
-        if (WasWritten(region.records[offset].writer)) region.original[offset] = *reinterpret_cast<const std::byte*>(at);
+        if (WasWritten(region.records[offset].writer))
+          region.original[offset] = *reinterpret_cast<const std::byte*>(at);
       }
     }
   }
