@@ -94,8 +94,10 @@ def planted(plant: Plant, folder: Path) -> None:
 
 def programs_needed(device: Device, most: int, first: int = 0) -> tuple[int, Failure] | None:
     """How many programs the device takes until one shows a fault."""
-    for begin in range(first, first + most, BATCH):
-        seeds = range(begin, min(begin + BATCH, first + most))
+    begin, size = first, 4
+    while begin < first + most:
+        seeds = range(begin, min(begin + size, first + most))
+        begin, size = seeds.stop, min(2 * size, BATCH)
         cases = [build(seed, STYLES[style_of(seed)]) for seed in seeds]
         items = [(case, input_sets(case, seed)) for seed, case in zip(seeds, cases, strict=True)]
         for seed, found in zip(seeds, device.check(items), strict=True):

@@ -20,6 +20,7 @@ namespace strict = pjrt_metal::software;
 
 struct FakeKernel {
   Signature signature;
+  std::shared_ptr<const void> library;  // has the code in it
   strict::StrictKernel code;
   const FakeKernel* next = nullptr;  // of the same text
 };
@@ -34,7 +35,7 @@ char* Text(const std::string& text) { return strdup(text.c_str()); }
 
 bool IsBuffer(const Parameter& parameter) { return parameter.kind <= ParamKind::kArgs; }
 
-strict::StrictKernel Compile(const std::string& source, const Signature& signature) {
+FakeKernel Compile(const std::string& source, const Signature& signature, const FakeKernel* next) {
   // As csrc/metal put them together, so that the strict device's cache on disk serves the fake too.
   std::string preamble = source.substr(0, signature.begin);
   if (preamble.ends_with('\n')) preamble.pop_back();
@@ -43,7 +44,8 @@ strict::StrictKernel Compile(const std::string& source, const Signature& signatu
   static const strict::HostCpu host = strict::DescribeHost();
   // A cache of its own for each compilation: one cache compiles one thing at a time.
   strict::KernelCache cache(host.features, 1, strict::StrictDialect());
-  return strict::MakeStrictKernel(kernel, cache.Get(preamble, {&kernel, 1})[0]);
+  const strict::LoadedKernel loaded = cache.Get(preamble, {&kernel, 1})[0];
+  return {signature, loaded.library, strict::MakeStrictKernel(kernel, loaded.run), next};
 }
 
 const FakeKernel* Compile(const std::string& source, bool has_bfloat) {
@@ -53,8 +55,7 @@ const FakeKernel* Compile(const std::string& source, bool has_bfloat) {
   const FakeKernel* first = nullptr;
   std::vector<Signature> signatures = fake::ReadSignatures(source);
   for (auto signature = signatures.rbegin(); signature != signatures.rend(); ++signature) {
-    const strict::StrictKernel code = Compile(source, *signature);
-    first = new FakeKernel{std::move(*signature), code, first};
+    first = new FakeKernel(Compile(source, *signature, first));
   }
   if (first == nullptr) throw InvalidArgument("program_source: error: no kernel in this text");
   return first;
