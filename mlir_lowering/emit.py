@@ -41,7 +41,12 @@ Binding = Callable[[Index], Expr]
 
 
 def literal(value: Any, dtype: DType) -> str:
-    """MSL text of a constant, exact to the bit."""
+    """MSL text of a constant, exact to the bit. A negative one has parentheses: it may stand behind a minus."""
+    text = _literal(value, dtype)
+    return f"({text})" if text.startswith("-") else text
+
+
+def _literal(value: Any, dtype: DType) -> str:
     if dtype.kind == "pred":
         return "true" if value else "false"
     if dtype.is_complex:
