@@ -47,6 +47,7 @@ void Residency::Remove(Id buffer) {
     const Pool pool;  // memory is given up on any thread
     removed_ = SendIfAvailable<Message::kRemoveAllocation>(set_.get(), buffer);
     if (found->second.idle) --idle_in_set_;
+    changed_.notify_one();
   }
   entries_.erase(found);
 }
@@ -106,7 +107,9 @@ void Residency::BeatLocked() {
 }
 
 // A beat would do nothing.
-bool Residency::Quiet() const { return idle_in_set_ == 0 && (!used_ || Clock::now() - last_use_ >= kKeptAlive); }
+bool Residency::Quiet() const {
+  return !removed_ && idle_in_set_ == 0 && (!used_ || Clock::now() - last_use_ >= kKeptAlive);
+}
 
 void Residency::BeatWhileUsed() {
   std::unique_lock lock(mutex_);

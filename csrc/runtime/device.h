@@ -137,6 +137,7 @@ class Device {
   // `preamble`, which several kernels of one compilation unit share; same order as given.
   // Throws with the compiler's own message, the command to repeat it and the source's path or text.
   virtual std::vector<PipelineRef> Compile(const std::string& preamble, std::span<const KernelSource> kernels) = 0;
+  virtual bool has_library() const { return false; }
   // nullptr if the device has no library, or one that cannot do this. `whole`: all three arrays begin where
   // their allocations do. May be called by any thread.
   virtual LibraryCallRef PrepareLibraryCall(const LibraryOp&, [[maybe_unused]] bool whole) { return nullptr; }

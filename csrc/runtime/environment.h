@@ -13,8 +13,14 @@ bool Log();
 std::string DeviceChoice();
 // PJRT_METAL_CXX: the host compiler of the software device; empty: look for one.
 std::string Cxx();
+// PJRT_METAL_CXX_SECONDS: a run of the host compiler that takes longer is taken to hang; nothing: 600. Throws
+// InvalidArgument unless it is a number from 1 to 100000.
+uint32_t CxxSeconds();
 // PJRT_METAL_CACHE_DIR: where compiled kernels are kept; empty: the user's cache folder.
 std::string CacheDir();
+// PJRT_METAL_CACHE_MB: how many megabytes they may take; nothing: 512. Throws InvalidArgument unless it is a number
+// from 1 to 2^30.
+std::optional<uint32_t> CacheMegabytes();
 // PJRT_METAL_THREADS: threads of the software device; nothing: one a usable core. Throws InvalidArgument
 // unless it is a number from 1 to 1024.
 std::optional<uint32_t> Threads();

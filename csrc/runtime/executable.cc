@@ -6,6 +6,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "csrc/runtime/forked.h"
 #include "csrc/runtime/library_choice.h"
 #include "csrc/runtime/log.h"
 #include "csrc/runtime/slot_contents.h"
@@ -269,6 +270,7 @@ class Execution {
 
 LoadedProgram::LoadedProgram(LogicalDevice* device, std::shared_ptr<const Program> program)
     : device_(device), program_(std::move(program)) {
+  RefuseIfForked();
   Device& hardware = *device_->device();
   if (program_->target != hardware.info().target) {
     throw InvalidArgument("program " + program_->name + " was compiled for \"" + program_->target +
@@ -349,6 +351,7 @@ void LoadedProgram::CheckArguments(std::span<Buffer* const> arguments) const {
 
 LoadedProgram::Result LoadedProgram::Execute(std::span<Buffer* const> arguments,
                                              std::span<const int64_t> non_donatable) {
+  RefuseIfForked();
   CheckArguments(arguments);
   device_->in_flight().AwaitRoom();
   auto execution = std::make_shared<Execution>(*this, program_);

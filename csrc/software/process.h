@@ -1,6 +1,7 @@
 // Other programs: finding and running them.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,8 +18,8 @@ struct ProcessResult {
 };
 
 // Runs `command` (its first word a path) to its end, with no input and its output in the file
-// `output`.
-ProcessResult RunProcess(const std::vector<std::string>& command, const std::string& output);
+// `output`. After `seconds` it is killed, which its outcome says.
+ProcessResult RunProcess(const std::vector<std::string>& command, const std::string& output, uint32_t seconds);
 
 // The command as one would type it.
 std::string ShellText(const std::vector<std::string>& command);

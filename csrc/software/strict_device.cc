@@ -159,7 +159,7 @@ class StrictDevice : public Device {
     std::vector<KernelSource> strict, on_host;
     const auto runs_plain = [&](const KernelSource& kernel) { return kernel.on_host && !is_software_; };
     for (const KernelSource& kernel : kernels) (runs_plain(kernel) ? on_host : strict).push_back(kernel);
-    const std::vector<KernelFunction> functions = kernels_.Get(preamble, strict);
+    std::vector<LoadedKernel> functions = kernels_.Get(preamble, strict);
     const std::vector<PipelineRef> plain = plain_->Compile(preamble, on_host);
     size_t next_strict = 0, next_plain = 0;
     for (size_t i = 0; i < kernels.size(); ++i) {
@@ -169,16 +169,16 @@ class StrictDevice : public Device {
         pipeline->outputs = Outputs(kernels[i]);
         pipelines[i] = std::move(pipeline);
       } else {
-        pipelines[i] = MakePipeline(kernels[i], functions[next_strict++]);
+        pipelines[i] = MakePipeline(kernels[i], std::move(functions[next_strict++]));
       }
     }
     return pipelines;
   }
 
  private:
-  static PipelineRef MakePipeline(const KernelSource& source, KernelFunction function) {
+  static PipelineRef MakePipeline(const KernelSource& source, LoadedKernel loaded) {
     auto pipeline = std::make_shared<StrictPipeline>();
-    pipeline->kernel = MakeStrictKernel(source, function);
+    pipeline->kernel = MakeStrictKernel(source, std::move(loaded));
     pipeline->names = BufferNames(source);
     for (const ParamKind kind : source.params) {
       if (kind == ParamKind::kInput || kind == ParamKind::kOutput) {

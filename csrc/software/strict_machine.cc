@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "csrc/runtime/error.h"
+#include "csrc/software/denormals.h"
 
 namespace pjrt_metal::software {
 namespace {
@@ -75,6 +76,7 @@ void Machine::FiberMain(void* self) { static_cast<Machine*>(self)->RunThreads();
 
 void Machine::Run(const StrictKernel& kernel, const Geometry& geometry, Memory& memory,
                   const std::vector<void*>& buffers, const void* args, Order order) {
+  const FlushDenormals flush;  // fibers are this thread's
   machine = this;
   kernel_ = &kernel;
   geometry_ = &geometry;

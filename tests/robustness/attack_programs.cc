@@ -154,7 +154,7 @@ double Steps(const Sequence& sequence) {
     double inside = 1;
     for (const Sequence& body : step.bodies) inside += Steps(body);
     steps += step.kind == StepKind::kWhile && step.trip_count >= 0 ? 1 + inside * static_cast<double>(step.trip_count)
-                                                                  : inside;
+                                                                   : inside;
   }
   return steps;
 }
