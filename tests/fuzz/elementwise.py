@@ -249,8 +249,10 @@ def clamp(op: Op, vals: list[Val]) -> Val:
     wide = np.minimum(np.maximum(low, x), high)
     if not dtype.is_float:
         return Val(wrap(wide, dtype))
-    err = None if all(v.exact for v in vals) else np.maximum.reduce(
-        [np.broadcast_to(v.error(), wide.shape) for v in vals]
+    err = (
+        None
+        if all(v.exact for v in vals)
+        else np.maximum.reduce([np.broadcast_to(v.error(), wide.shape) for v in vals])
     )
     val = rounded(wide, err, dtype)
     val.signed = False
