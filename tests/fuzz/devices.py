@@ -69,7 +69,7 @@ class Device:
         if self.name == "xla":
             environment["JAX_PLATFORMS"] = "cpu"
         platform = "cpu" if self.name == "xla" else "metal"
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115: it lives as long as the process
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.fuzz.worker", platform],
             stdin=subprocess.PIPE,
@@ -107,7 +107,7 @@ class Device:
                 if not select.select([process.stdout], [], [], LIMIT)[0]:
                     self.close()
                     return [*answers, ("error", f"hang: nothing for {LIMIT:.0f} s", 0)]
-                answers.append(pickle.load(process.stdout))  # noqa: S301: our own process
+                answers.append(pickle.load(process.stdout))
             return answers
         except (EOFError, BrokenPipeError, pickle.UnpicklingError):
             code = process.wait()

@@ -168,6 +168,9 @@ def require_signed(*vals: Val) -> None:
 
 def quantum(wide: Array) -> float | None:
     """A power of two that all finite elements are multiples of; None if there is no small one."""
+    if wide.dtype.kind == "c":
+        parts = quantum(wide.real), quantum(wide.imag)
+        return None if None in parts else min(p for p in parts if p is not None)
     there = np.abs(wide[np.isfinite(wide)]).astype(np.float64)
     for power in (0, -1, -2, -4, -8, -12):
         scaled = np.ldexp(there, -power)
