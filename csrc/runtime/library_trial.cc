@@ -1,5 +1,7 @@
 #include "csrc/runtime/library_trial.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -97,6 +99,8 @@ std::vector<std::string> Command(const std::string& path) {
 
 // Of an assertion or a wild pointer, and not of somebody who ends processes.
 constexpr int kCrashes[] = {SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGTRAP, SIGFPE, SIGSYS};
+// The child's exit status is this and the signal's number: it ends by itself, so that macOS shows no dialog about it.
+constexpr int kCrashed = 128;
 bool IsCrash(int signal) { return std::ranges::find(kCrashes, signal) != std::end(kCrashes); }
 
 constexpr const char* kTrying = "pjrt_metal trial: try ";
@@ -142,7 +146,8 @@ TrialOutcome TryInChild(std::span<const Trial> trials) {
     const software::ProcessResult child = software::RunProcess(command, output, kPatience);
     const Progress progress = Read(ReadFile(output).value_or(""));
     outcome.survived = std::min(progress.done, trials.size());
-    const bool crashed = (child.timed_out || IsCrash(child.signal)) && progress.begun > progress.done;
+    const bool ended_it = child.timed_out || IsCrash(child.signal) || IsCrash(child.exit_status - kCrashed);
+    const bool crashed = ended_it && progress.begun > progress.done;
     const std::string how = child.outcome + (progress.other.empty() ? "" : " (" + progress.other + ")");
     if (crashed) {
       const size_t number = std::min(outcome.survived, trials.size() - 1);
@@ -160,6 +165,7 @@ TrialOutcome TryInChild(std::span<const Trial> trials) {
 }
 
 int RunTrials(const char* path) {
+  for (const int crash : kCrashes) std::signal(crash, [](int signal) { _exit(kCrashed + signal); });
   try {
     const std::optional<std::string> list = ReadFile(path);
     if (!list) throw InvalidArgument(std::string("no file ") + path);

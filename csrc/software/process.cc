@@ -117,7 +117,8 @@ ProcessResult RunProcess(const std::vector<std::string>& command, const std::str
     result.signal = WTERMSIG(status);
     result.outcome = "killed by signal " + std::to_string(WTERMSIG(status));
   } else {
-    result.succeeded = WEXITSTATUS(status) == 0;
+    result.exit_status = WEXITSTATUS(status);
+    result.succeeded = result.exit_status == 0;
     result.outcome = "exit status " + std::to_string(WEXITSTATUS(status));
   }
   return result;

@@ -20,7 +20,6 @@ namespace strict = pjrt_metal::software;
 
 struct FakeKernel {
   Signature signature;
-  strict::LoadedKernel loaded;  // keeps the code in the process
   strict::StrictKernel code;
   const FakeKernel* next = nullptr;  // of the same text
 };
@@ -47,9 +46,8 @@ FakeKernel* Compile(const std::string& source, Signature signature) {
   static const strict::HostCpu host = strict::DescribeHost();
   // A cache of its own for each compilation: one cache compiles one thing at a time.
   strict::KernelCache cache(host.features, 1, strict::StrictDialect());
-  strict::LoadedKernel loaded = cache.Get(preamble, {&kernel, 1})[0];
-  const strict::StrictKernel code = strict::MakeStrictKernel(kernel, loaded.run);
-  return new FakeKernel{std::move(signature), std::move(loaded), code};
+  const strict::StrictKernel code = strict::MakeStrictKernel(kernel, cache.Get(preamble, {&kernel, 1})[0]);
+  return new FakeKernel{std::move(signature), code};
 }
 
 const FakeKernel* Compile(const std::string& source, bool has_bfloat) {
