@@ -41,7 +41,12 @@ Binding = Callable[[Index], Expr]
 
 
 def literal(value: Any, dtype: DType) -> str:
-    """MSL text of a constant, exact to the bit."""
+    """MSL text of a constant, exact to the bit. A negative one has parentheses: it may stand behind a minus."""
+    text = _literal(value, dtype)
+    return f"({text})" if text.startswith("-") else text
+
+
+def _literal(value: Any, dtype: DType) -> str:
     if dtype.kind == "pred":
         return "true" if value else "false"
     if dtype.is_complex:
@@ -103,8 +108,8 @@ class Emitter:
         self.accesses: set[Ix] = set()
         self.reads: dict[Value, set[Ix]] = {}
         self.on_host = False
-        self.work = Work()
         self.function_cost = 0  # of the calls of transcendental functions in the text
+        self.work = Work()
         self._depth = 1
         self._names = 0
         # By (dtype, code), by (value, index), and by what dynamic_index clamps.

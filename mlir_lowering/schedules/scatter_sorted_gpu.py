@@ -172,7 +172,7 @@ class _Sorted:
         current = []
         for k, result in enumerate(self.op.results):
             emitter.use(result.dtype)
-            emitter.line(f"{result.dtype.msl} current{k} = out{k}[{offset}];")
+            emitter.line(f"{result.dtype.msl} current{k} = {wrap(f'out{k}[{offset}]', result.dtype)};")
             current.append(Expr(f"current{k}", result.dtype))
         emitter.line("int at = first;")
         more = f"at < {level.count} && {self._key_text(emitter, level, 'at')} == key"
@@ -263,7 +263,7 @@ class _Sorted:
         offset = self._offset(emitter, "key", element)
         dtype = self.op.results[0].dtype
         old = emitter.fresh("old")
-        emitter.line(f"const {dtype.msl} {old} = out0[{offset}];")
+        emitter.line(f"const {dtype.msl} {old} = {wrap(f'out0[{offset}]', dtype)};")
         new = fold.apply(emitter, fold.cast(Expr(old, dtype)), "sum")
         emitter.line(f"out0[{offset}] = {wrap(f'{dtype.msl}({new})', dtype)};")
 

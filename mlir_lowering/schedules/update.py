@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from mlir_lowering.emit import Emitter, Expr
+from mlir_lowering.emit import Emitter, Expr, wrap
 from mlir_lowering.graph import Op, ScatterDimensionNumbers
 from mlir_lowering.index import Index, Ix, delinearize, linearize, variable
 from mlir_lowering.kernel import Group, KernelCall, ScheduleDef, kernel_call
@@ -160,7 +160,7 @@ class Scatter:
         for k, result in enumerate(self.op.results):
             emitter.use(result.dtype)
             name = emitter.fresh("old")
-            emitter.line(f"const {result.dtype.msl} {name} = out{k}[{offset}];")
+            emitter.line(f"const {result.dtype.msl} {name} = {wrap(f'out{k}[{offset}]', result.dtype)};")
             old.append(Expr(name, result.dtype))
         for k, value in enumerate(self.combine(emitter, old, scatter, inner)):
             emitter.line(f"out{k}[{offset}] = {value};")

@@ -291,5 +291,3 @@ def add_op(g: Generator) -> None:
         if g.parent is None:
             del g.inputs[arguments:]
             del g.block.args[arguments:]
-
-

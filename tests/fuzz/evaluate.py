@@ -244,8 +244,9 @@ def _contract(
     if (strict or operand.is_complex) and not (finite(a.array).all() and finite(b.array).all()):
         raise Reject("special values")
     with np.errstate(all="ignore"):
-        x, y = x.astype(np.complex128 if operand.is_complex else np.float64), y.astype(
-            np.complex128 if operand.is_complex else np.float64
+        x, y = (
+            x.astype(np.complex128 if operand.is_complex else np.float64),
+            y.astype(np.complex128 if operand.is_complex else np.float64),
         )
         wide = f(x, y)
         ax, ay = zeroed(x), zeroed(y)
@@ -278,9 +279,7 @@ def _dot(op: Op, vals: list[Val]) -> Val:
     free_r = [x for n, x in enumerate(r) if n not in (*rb, *rc)]
     code = f"{''.join(l)},{''.join(r)}->{''.join([l[i] for i in lb] + free_l + free_r)}"
     steps = math.prod(left.shape[i] for i in lc)
-    return _contract(
-        lambda x, y: np.asarray(np.einsum(code, x, y)), *vals, steps, left.dtype, op.outs[0].dtype
-    )
+    return _contract(lambda x, y: np.asarray(np.einsum(code, x, y)), *vals, steps, left.dtype, op.outs[0].dtype)
 
 
 def _conv(op: Op, vals: list[Val]) -> Val:
@@ -293,7 +292,10 @@ def _conv(op: Op, vals: list[Val]) -> Val:
         if any(c["reverse"]):
             y = np.flip(y, [2 + i for i in range(space) if c["reverse"][i]])
         x = _pad_array(
-            x, 0, [0, 0, *[p[0] for p in c["pad"]]], [0, 0, *[p[1] for p in c["pad"]]],
+            x,
+            0,
+            [0, 0, *[p[0] for p in c["pad"]]],
+            [0, 0, *[p[1] for p in c["pad"]]],
             [0, 0, *[d - 1 for d in c["lhs_dilation"]]],
         )
         groups, batches = c["groups"], c["batch_groups"]
@@ -522,4 +524,3 @@ _OPS: dict[str, Callable[[Op, list[Val]], Any]] = {
     "scatter": _scatter,
     "sort": _sort,
 }
-

@@ -97,8 +97,8 @@ inline int Take(const PJRT_Api& api, PJRT_Error* error, std::string* text = null
   auto code = New<PJRT_Error_GetCode_Args>();
   code.error = error;
   api.PJRT_Error_GetCode(&code);
-  if (message.message_size == 0 || code.code < 1 || code.code > 16) {
-    std::fprintf(stderr, "an error without a message or code\n");
+  if (message.message == nullptr || code.code < 1 || code.code > 16) {
+    std::fprintf(stderr, "an error without a message, or of an unknown code\n");
     std::abort();
   }
   if (text != nullptr) text->assign(message.message, message.message_size);
