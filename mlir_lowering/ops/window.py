@@ -117,7 +117,6 @@ register(
             _pool("f32", "2x301", "2x301", "minimum", "0x7F800000", "1, 310", _padding("[0, 0], [309, 0]")),
             _pool("i8", "301x17", "301x17", "add", "0", "301, 1", _padding("[0, 300], [0, 0]")),
             _pool("ui8", "301x3x2", "301x3x2", "or", "0", "301, 1, 1", _padding("[300, 0], [0, 0], [0, 0]")),
-            _taken_once(_pool("f32", "300", "300", "add", "1.5", "300", _padding("[299, 0]"))),
             _first("301", "301", _padding("[300, 0]")),
             # Windows so large that they become scans.
             _pool("i32", "200x3", "161x3", "add", "0", "40, 1"),
