@@ -318,6 +318,8 @@ class _Fuser:
                 or op.result.shape != draft.shape
                 or not self._fits(draft, op)
                 or self._evaluations(op, draft) is None
+                # At its other indices it would be evaluated once more, with all that it was to be kept apart from.
+                or (op.result in draft.elsewhere and self.copies[op] > MAX_COPIES)
             ):
                 continue
             others = [d for d in readers if d is not draft]

@@ -26,6 +26,8 @@ from mlir_lowering.plan import BufferPlan, plan
 from mlir_lowering.program import Program, TensorInfo, serialize
 from mlir_lowering.sequence import Sequence, build_sequence
 from mlir_lowering.targets import Target, parse_target
+from mlir_lowering.verify import enabled as verifies
+from mlir_lowering.verify.plan import verify_plan
 from mlir_lowering.version import compiler_version
 
 assert mlir_lowering.ops  # imported for the registry it fills
@@ -69,6 +71,8 @@ def compile_program(code: bytes, options: CompileOptions, target: Target, log: L
 
     sequence = clock.time("fuse and schedule", build_sequence, graph, target)
     buffers = clock.time("plan", plan, graph, sequence)
+    if verifies():
+        clock.time("verify plan", verify_plan, graph, sequence, buffers)
     program = _assemble(graph, buffers, sequence, target, fingerprint)
     dumper.program(program)
     return program

@@ -5,9 +5,9 @@ part, into and around a loop's carried values, out of a branch, into the program
 coalesced: source and destination become one storage when neither is written while the other is still needed.
 Each storage ends as a parameter, an output, a constant or a range of one arena.
 
-Time is a clock that ticks once a node, nested sequences in line. What a loop reads from outside lives to the loop's
-end. A loop's carried value is live from its initial copy to the body's last read of it, and again from the copy at
-the body's end.
+Time is a clock that ticks once a node, nested sequences in line (mlir_lowering/lifetimes.py says what that means for
+loops and branches). A loop's carried value has one storage, its cell: written before the loop and at the body's end,
+needed by each iteration's reads and, if anything reads it after the loop, whenever the loop may be left.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from mlir_lowering.fusion import View
 from mlir_lowering.graph import Graph, Op, Value
 from mlir_lowering.kernel import KernelCall
 from mlir_lowering.library import LibraryCall
+from mlir_lowering.lifetimes import Scope, Span, joined, reach
 from mlir_lowering.program import (
     Case,
     Copy,
@@ -49,10 +50,10 @@ class _Storage:
     index: int = 0
     offset: int = 0
     slot: int = -1
-    # Inclusive spans of ticks from a write to the last read of what was written.
-    live: list[tuple[int, int]] = field(default_factory=list)
-    reads: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)  # tick, enclosing loops
-    writes: list[int] = field(default_factory=list)
+    live: list[Span] = field(default_factory=list)  # ascending, none touch
+    # Ticks and the scopes they are in.
+    reads: list[tuple[int, Scope | None]] = field(default_factory=list)
+    writes: list[tuple[int, Scope | None]] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -62,9 +63,11 @@ class _CopyNode:
 
 
 @dataclass
-class _Loop:
-    start: int
-    end: int = 0
+class _Cell:
+    """How a carried value's storage is written: before the loop, and by the copy at the body's end (-1: never)."""
+
+    loop: Scope
+    end_copy: int
 
 
 @dataclass
@@ -106,10 +109,9 @@ class _Planner:
         self.merged: dict[_Storage, _Storage] = {}
         self.node_at: list[_PlanNode | None] = []
         self.copies: list[tuple[int, _CopyNode]] = []
-        self.loops: list[_Loop] = []
-        self.loop_stack: tuple[int, ...] = ()
-        # Carried storages: the loop, the tick of the copy at the body's end (-1: carried unchanged).
-        self.carried: dict[_Storage, tuple[int, int]] = {}
+        self.scope: Scope | None = None
+        self.cells: dict[_Storage, _Cell] = {}
+        self.joins: dict[_Storage, int] = {}  # cases' results: the tick behind the branches
         self.constant_numbers: dict[bytes, int] = {}
         self.kernel_numbers: dict[str, int] = {}
 
@@ -121,9 +123,13 @@ class _Planner:
         return self.root(self.of[value])
 
     def root(self, storage: _Storage) -> _Storage:
-        while storage in self.merged:
-            storage = self.merged[storage]
-        return storage
+        found = storage
+        while found in self.merged:
+            found = self.merged[found]
+        while storage is not found:
+            following = self.merged[storage]
+            self.merged[storage], storage = found, following
+        return found
 
     def new(self, value: Value, kind: SlotKind = SlotKind.ARENA, index: int = 0) -> _Storage:
         storage = self.of[value] = _Storage(value.type.bytes, kind, index)
@@ -144,10 +150,10 @@ class _Planner:
         return len(self.node_at) - 1
 
     def read(self, value: Value, at: int) -> None:
-        self.storage(value).reads.append((at, self.loop_stack))
+        self.storage(value).reads.append((at, self.scope))
 
     def write(self, value: Value, at: int) -> None:
-        self.storage(value).writes.append(at)
+        self.storage(value).writes.append((at, self.scope))
 
     def copy(self, source: Value, destination: Value) -> _CopyNode:
         node = _CopyNode(source, destination)
@@ -181,17 +187,7 @@ class _Planner:
                 case WhileNode():
                     nodes += self.walk_while(node)
                 case CaseNode():
-                    at = self.tick(None)
-                    self.read(node.index, at)
-                    for value in node.op.results:
-                        self.new(value)
-                    branches = []
-                    for branch in node.branches:
-                        steps = self.walk(branch)
-                        for source, result in zip(branch.outputs, node.op.results, strict=True):
-                            steps.append(self.copy(source, result))
-                        branches.append(steps)
-                    nodes.append(_PlannedCase(node.index, branches))
+                    nodes.append(self.walk_case(node))
                 case HostCallNode():
                     for result, operand in node.op.attrs["aliases"]:
                         nodes.append(self.copy(node.op.operands[operand], node.op.results[result]))
@@ -215,18 +211,38 @@ class _Planner:
         for value in node.operands:
             self.read(value, end)
 
+    def walk_case(self, node: CaseNode) -> _PlannedCase:
+        entry = self.tick(None)
+        self.read(node.index, entry)
+        for value in node.op.results:
+            self.new(value)
+        branches = []
+        for branch in node.branches:
+            outer, self.scope = self.scope, Scope(self.scope, False, entry, self.tick(None))
+            steps = self.walk(branch)
+            for source, result in zip(branch.outputs, node.op.results, strict=True):
+                steps.append(self.copy(source, result))
+            self.scope.end = self.tick(None)
+            self.scope = outer
+            branches.append(steps)
+        join = self.tick(None)
+        for value in node.op.results:
+            self.joins[self.storage(value)] = join
+        return _PlannedCase(node.index, branches)
+
     def walk_while(self, node: WhileNode) -> list[_PlanNode]:
         results = node.op.results
         before: list[_PlanNode] = [self.copy(v, r) for v, r in zip(node.op.operands, results, strict=True)]
         for args in (node.condition.args, node.body.args):
             for arg, result in zip(args, results, strict=True):
                 self.of[arg] = self.storage(result)
-        number = len(self.loops)
-        self.loops.append(_Loop(self.tick(None)))
-        self.loop_stack += (number,)
+        start = self.tick(None)
+        outer, loop = self.scope, Scope(self.scope, True, start, start)
+        self.scope = loop
         condition = self.walk(node.condition)
         (predicate,) = node.condition.outputs
-        self.read(predicate, self.tick(None))
+        loop.exit = self.tick(None)
+        self.read(predicate, loop.exit)
         body = self.walk(node.body)
         changed = [
             (source, result)
@@ -234,54 +250,65 @@ class _Planner:
             if self.storage(source) is not self.storage(result)
         ]
         # A next value that is another carried value's present one must be saved before that is overwritten.
-        cells = {self.storage(result) for result in results}
+        cells = {self.storage(result): _Cell(loop, -1) for result in results}
         for i, (source, result) in enumerate(changed):
             if self.storage(source) in cells:
                 saved = Value(source.type)
                 body.append(self.copy(source, saved))
                 changed[i] = (saved, result)
-        ends = {}
         for source, result in changed:
             body.append(self.copy(source, result))
-            ends[self.storage(result)] = len(self.node_at) - 1
-        for cell in cells:
-            self.carried[cell] = (number, ends.get(cell, -1))
-        self.loop_stack = self.loop_stack[:-1]
-        self.loops[number].end = self.tick(None)
+            cells[self.storage(result)].end_copy = len(self.node_at) - 1
+        self.cells |= cells
+        self.scope = outer
+        loop.end = self.tick(None)
         return [*before, _PlannedWhile(predicate, condition, body, node.trip_count)]
 
     # Lifetimes.
 
     def set_lifetimes(self) -> None:
         for storage in dict.fromkeys(self.root(s) for s in self.of.values()):
-            start = min(storage.writes, default=-1)
-            if storage.kind in (SlotKind.PARAMETER, SlotKind.CONSTANT):
-                start = -1
-            number, end_copy = self.carried.get(storage, (-1, -1))
-            reads = [self.extended(start, tick, loops, number) for tick, loops in storage.reads]
-            if storage.kind is SlotKind.OUTPUT:
-                reads.append(FOREVER)
-            last = max(reads, default=start)
-            if number < 0:
-                storage.live = [(start, max(start, last))]
-                continue
-            loop = self.loops[number]
-            last = max(last, loop.end)
-            if end_copy < 0:
-                storage.live = [(start, last)]
+            if storage in self.cells:
+                spans = self.cell_spans(storage, self.cells[storage])
+            elif storage in self.joins:
+                spans = self.join_spans(storage, self.joins[storage])
             else:
-                inside = [r for r in reads if r < end_copy]
-                storage.live = [(start, max(inside, default=loop.start)), (end_copy, last)]
+                spans = self.value_spans(storage)
+            if storage.kind is SlotKind.OUTPUT:
+                spans.append((min(spans)[0], FOREVER))
+            storage.live = joined(spans)
 
-    def extended(self, start: int, tick: int, loops: tuple[int, ...], own: int) -> int:
-        """When a read at `tick` last happens: what is from outside a loop is read in its last iteration too.
+    def value_spans(self, storage: _Storage) -> list[Span]:
+        """Of a storage that is first written in one place; later writes change it in part."""
+        start, scope = min(storage.writes, default=(-1, None), key=lambda write: write[0])
+        if storage.kind in (SlotKind.PARAMETER, SlotKind.CONSTANT):
+            start, scope = -1, None
+        spans = [(start, start)]
+        for tick, inner in (*storage.writes, *storage.reads):
+            spans += reach(start, scope, tick, inner)
+        return spans
 
-        `own`: the loop that carries the storage, which rewrites it for each iteration.
-        """
-        for number in loops:
-            if number != own and start < self.loops[number].start:
-                return max(tick, self.loops[number].end)
-        return tick
+    def join_spans(self, storage: _Storage, join: int) -> list[Span]:
+        """Of a case's result, which each branch writes at its end."""
+        spans = [(tick, branch.end) for tick, branch in storage.writes if branch is not None]
+        scope = storage.writes[0][1]
+        assert scope is not None
+        for tick, inner in storage.reads:
+            spans += reach(join, scope.parent, tick, inner)
+        return spans
+
+    def cell_spans(self, storage: _Storage, cell: _Cell) -> list[Span]:
+        """Of a carried value: written before the loop's start and at the body's end, read in the loop or after it."""
+        loop = cell.loop
+        first = storage.writes[0][0]
+        spans = [(first, loop.start), (first if cell.end_copy < 0 else cell.end_copy, loop.end)]
+        for tick, inner in storage.reads:
+            if loop.contains(tick):
+                spans += reach(loop.start, loop, tick, inner)
+            else:
+                spans.append((loop.start, loop.exit))
+                spans += reach(loop.end, loop.parent, tick, inner)
+        return spans
 
     # Coalescing.
 
@@ -304,20 +331,23 @@ class _Planner:
         if self.interfere(source, destination):
             return False
         keep, gone = (destination, source) if source.kind is SlotKind.ARENA else (source, destination)
-        keep.live += gone.live
-        keep.reads += gone.reads
+        keep.live = joined(keep.live + gone.live)
         self.merged[gone] = keep
         return True
 
     def interfere(self, a: _Storage, b: _Storage) -> bool:
-        for a0, a1 in a.live:
-            for b0, b1 in b.live:
-                if a0 == b0 or (a0 < b1 and b0 < a1):
-                    return True
-                if a1 == b0 and not self.in_place(b0, a, b):
-                    return True
-                if b1 == a0 and not self.in_place(a0, b, a):
-                    return True
+        """Whether one is written while the other is needed."""
+        i, j = 0, 0
+        while i < len(a.live) and j < len(b.live):
+            (a0, a1), (b0, b1) = a.live[i], b.live[j]
+            if a0 == b0 or (a0 < b1 and b0 < a1):
+                return True
+            if (a1 == b0 and not self.in_place(b0, a, b)) or (b1 == a0 and not self.in_place(a0, b, a)):
+                return True
+            if a1 < b1:
+                i += 1
+            else:
+                j += 1
         return False
 
     def in_place(self, tick: int, old: _Storage, new: _Storage) -> bool:
@@ -326,7 +356,8 @@ class _Planner:
         if old.bytes != new.bytes:
             return False
         if isinstance(node, KernelCall):
-            return all(value in node.same_index for value in call_inputs(node) if self.storage(value) is old)
+            reads = (value in node.same_index for value in call_inputs(node) if self.storage(value) is old)
+            return all(reads) and not any(self.storage(value) is old for value in call_outputs(node))
         return isinstance(node, _CopyNode)
 
     def find_aliases(self) -> None:
@@ -347,12 +378,8 @@ class _Planner:
 
     def allocate(self) -> None:
         """First fit over free ranges, in order of first write."""
-        spans = []
-        for storage in dict.fromkeys(self.root(s) for s in self.of.values()):
-            if storage.kind is SlotKind.ARENA and storage.bytes:
-                first = min(a for a, _ in storage.live)
-                last = max(b for _, b in storage.live)
-                spans.append((first, last, storage))
+        storages = dict.fromkeys(self.root(s) for s in self.of.values())
+        spans = [(s.live[0][0], s.live[-1][1], s) for s in storages if s.kind is SlotKind.ARENA and s.bytes]
         spans.sort(key=lambda s: (s[0], -s[2].bytes))
         active: list[tuple[int, int, int]] = []  # offset, end, last tick; by offset
         for first, last, storage in spans:

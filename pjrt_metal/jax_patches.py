@@ -29,6 +29,7 @@ def apply() -> None:
     _try("failing quietly", _fail_quietly)
     _try("donation", _allow_donation)
     _try("the persistent compilation cache", _allow_compilation_cache)
+    _try("the device-to-host transfer guard", _forward_transfer_guard)
     _try("jax.ffi's targets", host_calls.install_registration)
     _try("linear algebra", host_calls.install_lowerings)
     _try("Python callbacks", callbacks.install)
@@ -80,6 +81,36 @@ def _allow_compilation_cache() -> None:
         return bool(original(_Listed(backend)))
 
     compilation_cache.is_cache_used = is_cache_used
+
+
+def _forward_transfer_guard() -> None:
+    """JAX asks this guard only about arrays that it cannot read in place, and metal's can be read in place: the
+    library hides that on threads whose guard wants to be asked (csrc/pjrt/buffer.cc)."""
+    from jax._src import config
+
+    from pjrt_metal.core_ctypes import extension
+
+    state = config.transfer_guard_device_to_host
+
+    def forwarding(scope: int, hook: Callable[[str | None], None]) -> Callable[[str | None], None]:
+        def forward(level: str | None) -> None:
+            hook(level)
+            extension().guard_host_reads(scope, {None: _UNSET, "allow": _ALLOW}.get(level, _GUARD))
+
+        return forward
+
+    state._update_global_hook = forwarding(_PROCESS, state._update_global_hook)
+    state._update_thread_local_hook = forwarding(_THREAD, state._update_thread_local_hook)
+    # Set before the platform was asked for; by this thread, if by any.
+    if state.get_global() is not None:
+        state._update_global_hook(state.get_global())
+    if state.value != state.get_global():
+        state._update_thread_local_hook(state.value)
+
+
+# csrc/pjrt/private_extension.h: HostReadScope and HostReadGuard.
+_PROCESS, _THREAD = 0, 1
+_UNSET, _ALLOW, _GUARD = 0, 1, 2
 
 
 class _Listed:

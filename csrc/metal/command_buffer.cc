@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 
+#include "csrc/metal/gpu_errors.h"
 #include "csrc/metal/mpsgraph.h"
 
 namespace pjrt_metal::metal {
@@ -12,7 +13,6 @@ namespace {
 constexpr size_t kMaxNamed = 8;
 
 std::string Names(const std::vector<std::string>& kernels) {
-  if (kernels.empty()) return "a copy";
   std::string text = kernels.size() == 1 ? "kernel " : "kernels ";
   for (size_t i = 0; i < std::min(kernels.size(), kMaxNamed); ++i) text += (i == 0 ? "" : ", ") + kernels[i];
   if (kernels.size() > kMaxNamed) text += " and " + std::to_string(kernels.size() - kMaxNamed) + " more";
@@ -21,26 +21,26 @@ std::string Names(const std::vector<std::string>& kernels) {
 
 }  // namespace
 
-// Ends the open encoder if it is of another kind, and returns one of this kind. Launches of one
-// encoder may overlap, between barriers; Metal orders encoders by the resources that it tracks.
-Id CommandBuffer::Encoder(Kind kind) {
-  if (kind_ == kind) return encoder_.get();
-  EndEncoder();
-  const Id buffer = command_buffer_.get();
-  encoder_ = Ref::Retain(kind == Kind::kCompute ? Send<Message::kComputeCommandEncoder>(buffer, kDispatchTypeConcurrent)
-                                                : Send<Message::kBlitCommandEncoder>(buffer));
+// The open encoder. Its launches may overlap, between barriers; Metal orders encoders by the resources that it tracks.
+Id CommandBuffer::Encoder() {
+  if (encoder_) return encoder_.get();
+  encoder_ = Ref::Retain(Send<Message::kComputeCommandEncoder>(command_buffer_.get(), kDispatchTypeConcurrent));
   if (!encoder_) throw Error(Code::kUnavailable, "Metal gave no command encoder");
-  kind_ = kind;
   passes_.push_back({"pjrt_metal " + std::to_string(passes_.size()), {}});
   Send<Message::kSetLabel>(encoder_.get(), String(passes_.back().label).get());
   return encoder_.get();
 }
 
+// Metal aborts if an encoder dies before endEncoding.
+CommandBuffer::~CommandBuffer() {
+  EndEncoder();
+  if (graph_number_ != 0) GraphFaults::Get().Close(graph_number_);
+}
+
 void CommandBuffer::EndEncoder() {
-  if (kind_ == Kind::kNone) return;
+  if (!encoder_) return;
   Send<Message::kEndEncoding>(encoder_.get());
   encoder_ = Ref();
-  kind_ = Kind::kNone;
   state_ = nullptr;
   hazards_.Clear();
   std::ranges::fill(bound_, BoundBuffer{});
@@ -57,7 +57,7 @@ void CommandBuffer::Encode(const Recording& recording) {
 
 void CommandBuffer::Encode(const Launch& launch, const Recording& recording) {
   const MetalPipeline& pipeline = *launch.pipeline;
-  const Id encoder = Encoder(Kind::kCompute);
+  const Id encoder = Encoder();
   const auto accesses = std::span(recording.accesses).subspan(launch.first_buffer, launch.buffers);
   if (hazards_.Conflict(accesses)) {
     Send<Message::kMemoryBarrier>(encoder, kBarrierScopeBuffers);
@@ -86,17 +86,13 @@ void CommandBuffer::Encode(const Launch& launch, const Recording& recording) {
   Send<Message::kDispatchThreads>(encoder, launch.threads, launch.threadgroup);
 }
 
-void CommandBuffer::Encode(const Blit& blit, const Recording&) {
-  Send<Message::kCopyFromBuffer>(Encoder(Kind::kBlit), blit.source, blit.source_offset, blit.destination,
-                                 blit.destination_offset, blit.bytes);
-}
-
 void CommandBuffer::Encode(const GraphLaunch& launch, const Recording& recording) {
   EndEncoder();
   const auto buffers = std::span(recording.buffers).subspan(launch.first_buffer).first<3>();
   passes_.push_back({"", {launch.call->name}});
   Watch();  // before MPSGraph may commit it: nobody could be told of its completion any more
-  Ref next = EncodeGraph(*launch.call, command_buffer_.get(), buffers);
+  if (graph_number_ == 0) graph_number_ = GraphFaults::Get().Open();
+  Ref next = EncodeGraph(*launch.call, command_buffer_.get(), buffers, graph_number_);
   if (next.get() == command_buffer_.get()) return;
   committed_.push_back(std::exchange(command_buffer_, std::move(next)));
   watched_ = false;
@@ -119,37 +115,21 @@ void CommandBuffer::Commit(std::function<void()> handler) {
   Send<Message::kCommit>(command_buffer_.get());
 }
 
-std::optional<Error> CommandBuffer::Failure() const {
+std::optional<Error> CommandBuffer::Failure() {
+  auto told = GraphFaults::Get().Close(std::exchange(graph_number_, 0));
   for (const Ref& earlier : committed_) {
     if (auto error = Failure(earlier.get())) return error;
   }
-  return Failure(command_buffer_.get());
+  if (auto error = Failure(command_buffer_.get())) return error;
+  return told ? told : GraphFaults::Get().TakeLate();
 }
 
 std::optional<Error> CommandBuffer::Failure(Id buffer) const {
   if (Send<Message::kStatus>(buffer) != kStatusError) return std::nullopt;
-  static constexpr std::pair<int64_t, Code> kCodes[] = {
-      {kErrorTimeout, Code::kDeadlineExceeded},
-      {kErrorAccessRevoked, Code::kUnavailable},
-      {kErrorOutOfMemory, Code::kResourceExhausted},
-      {kErrorDeviceRemoved, Code::kUnavailable},
-  };
   const Pool pool;
   const Id error = Send<Message::kError>(buffer);
-  Code code = Code::kInternal;
-  if (error != nullptr) {
-    const int64_t given = Send<Message::kCode>(error);
-    for (const auto& [metal, ours] : kCodes) {
-      if (metal == given) code = ours;
-    }
-  }
-  std::string text = ErrorText(error);
-  // Of a GPU that also draws: it has no code of its own.
-  if (text.find("Impacting Interactivity") != std::string::npos) {
-    code = Code::kDeadlineExceeded;
-    text += ": macOS needed the GPU for the display; make single operations smaller (a smaller batch)";
-  }
-  return Error(code, "Metal could not run a submission: " + text + Blamed(error));
+  const Error failure = GpuError("Metal could not run a submission: ", error);
+  return Error(failure.code(), failure.what() + Blamed(error));
 }
 
 // The encoders that the error calls faulted or affected, by the labels that they were given; all

@@ -9,10 +9,10 @@
 namespace pjrt_metal::metal {
 namespace {
 
-// On macOS a blit's offsets and size must be multiples of this.
-constexpr size_t kBlitAlignment = 4;
-// Threads of one launch of the byte copy: below 2^32, and a multiple of any threadgroup's size.
-constexpr size_t kCopyChunk = size_t{1} << 30;
+// What a thread of a copy moves, the most first; a vector of four words is what one load can be.
+constexpr uint32_t kCopyWidths[] = {16, 4, 1};
+// Threads of one launch of a copy: below 2^32, and a multiple of any threadgroup's size.
+constexpr size_t kCopyThreads = size_t{1} << 30;
 
 struct Range {
   BoundBuffer bound;
@@ -21,8 +21,8 @@ struct Range {
 
 class MetalEncoder : public Encoder {
  public:
-  MetalEncoder(std::shared_ptr<CommandQueue> queue, MakeCopyBytes copy_bytes)
-      : queue_(std::move(queue)), copy_bytes_(std::move(copy_bytes)) {}
+  MetalEncoder(std::shared_ptr<CommandQueue> queue, CopyKernels copy_kernels)
+      : queue_(std::move(queue)), copy_kernels_(std::move(copy_kernels)) {}
   ~MetalEncoder() override;
 
   void Dispatch(const Pipeline& pipeline, std::span<const Binding> buffers, std::span<const std::byte> args,
@@ -39,7 +39,7 @@ class MetalEncoder : public Encoder {
   void Record(const Command& command);
 
   std::shared_ptr<CommandQueue> queue_;
-  MakeCopyBytes copy_bytes_;
+  CopyKernels copy_kernels_;
   Recording recording_;  // what is not encoded yet
   SubmissionRef submission_ = std::make_shared<Submission>();
   bool encoded_ = false;  // some of the submission's commands may be running
@@ -120,6 +120,8 @@ void MetalEncoder::Dispatch(const Pipeline& abstract_pipeline, std::span<const B
   Record(launch);
 }
 
+// Kernels and not blits: these end the compute encoder, and command buffers of blits alone between ones of compute can
+// hang Apple's blit channel (WebKit/WebKit#71563).
 void MetalEncoder::Copy(Binding source, Binding destination, size_t bytes) {
   if (bytes == 0) return;
   const auto [from, read] = Resolve(source, bytes, {0, false}, "copy's source");
@@ -130,17 +132,19 @@ void MetalEncoder::Copy(Binding source, Binding destination, size_t bytes) {
       throw Internal("copy: source and destination overlap");
     }
   }
-  if ((from.offset | to.offset | bytes) % kBlitAlignment == 0) {
-    recording_.bytes += 2 * bytes;
-    Record(Blit{from.buffer, from.offset, to.buffer, to.offset, bytes});
-    return;
-  }
-  const auto copy_bytes = copy_bytes_();
-  for (size_t done = 0; done < bytes; done += kCopyChunk) {
-    const size_t chunk = std::min(kCopyChunk, bytes - done);
-    const Binding ends[] = {{source.allocation, source.offset + done, chunk},
-                            {destination.allocation, destination.offset + done, chunk}};
-    Dispatch(*copy_bytes, ends, {}, {{static_cast<uint32_t>(chunk), 1, 1}, {0, 0, 0}});
+  // The widest that both ends' alignment allows, and then what is left.
+  const uint64_t misaligned = from.offset | to.offset;
+  size_t done = 0;
+  for (const uint32_t width : kCopyWidths) {
+    if (misaligned % width != 0) continue;
+    const size_t end = bytes - bytes % width;
+    while (done < end) {
+      const size_t chunk = std::min(kCopyThreads * width, end - done);
+      const Binding ends[] = {{source.allocation, source.offset + done, chunk},
+                              {destination.allocation, destination.offset + done, chunk}};
+      Dispatch(*copy_kernels_(width), ends, {}, {{static_cast<uint32_t>(chunk / width), 1, 1}, {0, 0, 0}});
+      done += chunk;
+    }
   }
 }
 
@@ -195,8 +199,8 @@ Size ChooseThreadgroup(const uint32_t (&threads)[3], uint32_t max_threads) {
   return {chosen[0], chosen[1], chosen[2]};
 }
 
-std::unique_ptr<Encoder> NewMetalEncoder(std::shared_ptr<CommandQueue> queue, MakeCopyBytes copy_bytes) {
-  return std::make_unique<MetalEncoder>(std::move(queue), std::move(copy_bytes));
+std::unique_ptr<Encoder> NewMetalEncoder(std::shared_ptr<CommandQueue> queue, CopyKernels copy_kernels) {
+  return std::make_unique<MetalEncoder>(std::move(queue), std::move(copy_kernels));
 }
 
 }  // namespace pjrt_metal::metal

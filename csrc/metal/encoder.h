@@ -10,9 +10,9 @@
 
 namespace pjrt_metal::metal {
 
-// The kernel for copies that a blit cannot make; asked for when one comes.
-using MakeCopyBytes = std::function<std::shared_ptr<const MetalPipeline>()>;
-std::unique_ptr<Encoder> NewMetalEncoder(std::shared_ptr<CommandQueue> queue, MakeCopyBytes copy_bytes);
+// The kernel that copies `bytes` a thread, 16, 4 or 1; asked for when a copy comes.
+using CopyKernels = std::function<std::shared_ptr<const MetalPipeline>(uint32_t bytes)>;
+std::unique_ptr<Encoder> NewMetalEncoder(std::shared_ptr<CommandQueue> queue, CopyKernels copy_kernels);
 
 // Threads in a threadgroup where the launch leaves the choice: at most 256 (8 SIMD groups keep a
 // core busy and let several threadgroups share it), filled along x first since consecutive threads

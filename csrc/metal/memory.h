@@ -1,6 +1,7 @@
 // A Metal device's memory: what an allocation is made of.
 #pragma once
 
+#include <atomic>
 #include <memory>
 
 #include "csrc/metal/residency.h"
@@ -8,20 +9,29 @@
 
 namespace pjrt_metal::metal {
 
+// Bytes of the allocations that live.
+struct MemoryCounts {
+  std::atomic<uint64_t> own = 0, wrapped = 0;
+};
+
 // One buffer.
 class MetalAllocation : public Allocation {
  public:
   // Memory that somebody else owns.
-  MetalAllocation(Ref buffer, std::byte* data, size_t size) : Allocation(data, size), buffer_(std::move(buffer)) {}
+  MetalAllocation(Ref buffer, std::byte* data, size_t size, std::shared_ptr<MemoryCounts> counts);
   // Memory of `residency`'s device.
-  MetalAllocation(Ref buffer, size_t size, std::shared_ptr<Residency> residency);
+  MetalAllocation(Ref buffer, size_t size, std::shared_ptr<MemoryCounts> counts, std::shared_ptr<Residency> residency);
   ~MetalAllocation() override;
 
   Id buffer() const { return buffer_.get(); }
+  void SetIdle(bool idle) override {
+    if (residency_) residency_->SetIdle(buffer_.get(), idle);
+  }
 
  private:
   Ref buffer_;
-  std::shared_ptr<Residency> residency_;
+  std::shared_ptr<MemoryCounts> counts_;
+  std::shared_ptr<Residency> residency_;  // none of memory that somebody else owns
 };
 
 // What one device allocates. Thread-safe.
@@ -40,6 +50,7 @@ class Memory {
   Ref device_;
   std::string kind_;
   uint64_t working_set_, largest_;
+  std::shared_ptr<MemoryCounts> counts_ = std::make_shared<MemoryCounts>();
   std::shared_ptr<Residency> residency_;
 };
 

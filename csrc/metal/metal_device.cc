@@ -24,19 +24,17 @@ struct Family {
 };
 constexpr Family kFamilies[] = {{kFamilyApple9, "apple9"}, {kFamilyApple8, "apple8"}, {kFamilyApple7, "apple7"}};
 
-const KernelSource& CopyBytesKernel() {
-  static const KernelSource kernel = {"pjrt_metal_copy_bytes",
-                                      R"(#include <metal_stdlib>
-using namespace metal;
-kernel void pjrt_metal_copy_bytes(device const uchar* source [[buffer(0)]],
-                                  device uchar* destination [[buffer(1)]],
-                                  uint3 position [[thread_position_in_grid]]) {
-  destination[position.x] = source[position.x];
-}
-)",
-                                      {ParamKind::kInput, ParamKind::kOutput, ParamKind::kThreadPositionInGrid},
-                                      false};
-  return kernel;
+// Copies: thread i moves the i-th element, which has `bytes`.
+KernelSource CopyKernel(uint32_t bytes) {
+  const std::string name = "pjrt_metal_copy_" + std::to_string(bytes);
+  const std::string type = bytes == 16 ? "uint4" : bytes == 4 ? "uint" : "uchar";
+  return {name,
+          "#include <metal_stdlib>\nusing namespace metal;\nkernel void " + name + "(device const " + type +
+              "* source [[buffer(0)]], device " + type +
+              "* destination [[buffer(1)]],\n    uint3 position [[thread_position_in_grid]]) {\n"
+              "  destination[position.x] = source[position.x];\n}\n",
+          {ParamKind::kInput, ParamKind::kOutput, ParamKind::kThreadPositionInGrid},
+          false};
 }
 
 std::string Gigabytes(uint64_t bytes) {
@@ -66,6 +64,7 @@ class MetalDevice : public Device {
   AllocationRef Allocate(size_t bytes) override { return memory_->Allocate(bytes); }
   AllocationRef Wrap(void* data, size_t bytes) override { return memory_->Wrap(data, bytes); }
   std::vector<PipelineRef> Compile(const std::string& preamble, std::span<const KernelSource> kernels) override;
+  bool has_library() const override { return true; }
   LibraryCallRef PrepareLibraryCall(const LibraryOp& op, bool whole) override { return library_.Prepare(op, whole); }
   std::unique_ptr<Encoder> NewEncoder() override;
   void OnMemoryPressure(std::function<void()> release) override;
@@ -105,6 +104,8 @@ MetalDevice::MetalDevice(Id device, const OsVersion& macos, const std::string& b
   info_.details = "GPU family " + std::string(family->target) + ", unified memory, working set " +
                   Gigabytes(info_.memory_bytes) + ", largest buffer " + Gigabytes(info_.max_buffer_bytes) +
                   ", threadgroup memory " + std::to_string(threadgroup_bytes >> 10) + " KiB";
+  // Else Metal compiles on as few threads as on a Mac whose user is at work.
+  SendIfAvailable<Message::kSetMaximizeConcurrentCompilation>(device, true);
   Ref queue = Ref::Adopt(Send<Message::kNewCommandQueue>(device, kMaxCommandBuffers));
   if (!queue) throw Error(Code::kUnavailable, "Metal gave no command queue");
   Send<Message::kSetQueueLabel>(queue.get(), String("pjrt_metal").get());
@@ -121,7 +122,7 @@ MetalDevice::~MetalDevice() {
 
 std::unique_ptr<Encoder> MetalDevice::NewEncoder() {
   memory_->residency().Commit();
-  return NewMetalEncoder(queue_, [this] { return pipelines_->CompileOne("", CopyBytesKernel()); });
+  return NewMetalEncoder(queue_, [this](uint32_t bytes) { return pipelines_->CompileOne("", CopyKernel(bytes)); });
 }
 
 std::vector<PipelineRef> MetalDevice::Compile(const std::string& preamble, std::span<const KernelSource> kernels) {
@@ -145,6 +146,25 @@ void MetalDevice::OnMemoryPressure(std::function<void()> release) {
   });
 }
 
+// Metal's devices by both of its doors, since each may be shut: the list of all was empty in a sandboxed process until
+// the default device was asked for (iree-org/iree#24834), and there is no default device over ssh and in CI
+// (huggingface/candle#3449).
+std::vector<Ref> FindDevices(const Runtime& runtime) {
+  std::vector<Ref> found;
+  if (Ref first = Ref::Adopt(runtime.create_default_device())) found.push_back(std::move(first));
+  const Ref all = Ref::Adopt(runtime.copy_all_devices());
+  const uint64_t count = all ? Send<Message::kCount>(all.get()) : 0;
+  LogPhase("metal: devices", 0,
+           (found.empty() ? "no default device, " : "a default device, ") + std::to_string(count) + " in the list");
+  const auto number = [](Id device) { return Send<Message::kRegistryId>(device); };
+  for (uint64_t i = 0; i < count; ++i) {
+    const Id device = Send<Message::kObjectAtIndex>(all.get(), i);
+    const auto same = [&](const Ref& other) { return number(other.get()) == number(device); };
+    if (std::ranges::none_of(found, same)) found.push_back(Ref::Retain(device));
+  }
+  return found;
+}
+
 }  // namespace
 
 std::vector<std::unique_ptr<Device>> Discover(std::vector<std::string>* refused, const HostFactory& host) {
@@ -161,17 +181,17 @@ std::vector<std::unique_ptr<Device>> Discover(std::vector<std::string>* refused,
   const Id process = Send<Message::kProcessInfo>(Of(Class::kNSProcessInfo));
   const OsVersion macos = Send<Message::kOperatingSystemVersion>(process);
   const std::string build = Text(Send<Message::kOperatingSystemVersionString>(process));
-  const Ref found = Ref::Adopt(runtime.copy_all_devices());
-  const uint64_t count = found ? Send<Message::kCount>(found.get()) : 0;
-  if (count == 0) refuse("Metal found no GPU");
+  const std::vector<Ref> found = FindDevices(runtime);
+  if (found.empty()) {
+    refuse("Metal found no GPU: MTLCreateSystemDefaultDevice gave none, and the list of MTLCopyAllDevices is empty");
+  }
   std::vector<Id> usable;
-  for (uint64_t i = 0; i < count; ++i) {
-    const Id device = Send<Message::kObjectAtIndex>(found.get(), i);
+  for (const Ref& device : found) {
     try {
-      devices.push_back(std::make_unique<MetalDevice>(device, macos, build, host));
-      usable.push_back(device);
+      devices.push_back(std::make_unique<MetalDevice>(device.get(), macos, build, host));
+      usable.push_back(device.get());
     } catch (const Error& error) {
-      refuse(Text(Send<Message::kName>(device)) + ": " + error.what());
+      refuse(Text(Send<Message::kName>(device.get())) + ": " + error.what());
     }
   }
   // What was asked for and cannot be is an error, unlike what a machine lacks.

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "csrc/runtime/error.h"
+#include "csrc/runtime/log.h"
 
 namespace pjrt_metal::metal {
 namespace {
@@ -25,6 +26,10 @@ constexpr const char* kGraphLibraries[] = {
 constexpr std::array<const char*, 0> kLibraries{}, kGraphLibraries{};
 #endif
 
+// Apple's documentation of MTLCreateSystemDefaultDevice: on macOS there is a default device only for processes that
+// have it. It is not where there is no window server.
+constexpr const char* kCoreGraphics = "/System/Library/Frameworks/CoreGraphics.framework/CoreGraphics";
+
 template <typename T>
 bool Find(const char* symbol, T& address) {
   address = reinterpret_cast<T>(dlsym(RTLD_DEFAULT, symbol));
@@ -41,6 +46,7 @@ std::string Load(Runtime& runtime) {
   }
   Sel (*register_selector)(const char*) = nullptr;
   if (!Find(kCopyAllDevices, runtime.copy_all_devices)) return kCopyAllDevices;
+  if (!Find(kCreateSystemDefaultDevice, runtime.create_default_device)) return kCreateSystemDefaultDevice;
   if (!Find(kEncoderInfoErrorKey, runtime.encoder_info_key)) return kEncoderInfoErrorKey;
   if (!Find("objc_getClass", runtime.get_class)) return "objc_getClass";
   if (!Find("sel_registerName", register_selector)) return "sel_registerName";
@@ -53,10 +59,11 @@ std::string Load(Runtime& runtime) {
   }
   for (size_t i = 0; i < kClasses; ++i) {
     runtime.classes[i] = runtime.get_class(kClassFacts[i].name);
-    if (runtime.classes[i] == nullptr && MajorVersion(kClassFacts[i].macos) <= kMinimumMacos) {
+    if (runtime.classes[i] == nullptr && AlwaysThere(kClassFacts[i].macos)) {
       return kClassFacts[i].name;
     }
   }
+  if (dlopen(kCoreGraphics, RTLD_LAZY | RTLD_GLOBAL) == nullptr) LogPhase("metal: no CoreGraphics", 0, dlerror());
   return "";
 }
 
@@ -144,6 +151,33 @@ void AddCompletedHandler(Id command_buffer, std::function<void(Id)> handler) {
                            &kDescriptor,
                            new std::function<void(Id)>(std::move(handler))};
   Send<Message::kAddCompletedHandler>(command_buffer, &block);
+}
+
+// An MPSGraphExecutableCompletionHandler: void (^)(NSArray* results, NSError* error). It owns nothing.
+struct GraphCompletionBlock {
+  void* isa;
+  int32_t flags;
+  int32_t reserved;
+  void (*invoke)(GraphCompletionBlock*, Id, Id);
+  const BlockDescriptor* descriptor;
+  uint64_t number;
+  void (*handler)(uint64_t, Id);
+};
+
+void SetGraphCompletionHandler(Id descriptor, uint64_t number, void (*handler)(uint64_t number, Id error)) {
+  static constexpr int32_t kHasSignature = 1 << 30;
+  static constexpr BlockDescriptor kDescriptor = {0, sizeof(GraphCompletionBlock), "v24@?0@8@16"};
+  GraphCompletionBlock block = {GetRuntime().stack_block_class,
+                                kHasSignature,
+                                0,
+                                [](GraphCompletionBlock* self, Id, Id error) {
+                                  const Pool pool;
+                                  self->handler(self->number, error);
+                                },
+                                &kDescriptor,
+                                number,
+                                handler};
+  Send<Message::kSetGraphCompletionHandler>(descriptor, reinterpret_cast<CompletionBlock*>(&block));
 }
 
 }  // namespace pjrt_metal::metal

@@ -22,6 +22,7 @@ struct Runtime {
   Implementation message_send = nullptr;                // Apple's: does the lookup and the jump
   Implementation (*message_lookup)(Id, Sel) = nullptr;  // GNU's: only the lookup
   Id (*copy_all_devices)() = nullptr;
+  Id (*create_default_device)() = nullptr;
   Id* encoder_info_key = nullptr;  // a string of Metal's
   void* stack_block_class = nullptr;
   Id (*get_class)(const char*) = nullptr;
@@ -56,7 +57,7 @@ struct Sender<Result(Parameters...)> {
 // Sends a message that every supported macOS has. `receiver` must not be nil.
 template <Message message, typename... Arguments>
 auto Send(Id receiver, Arguments... arguments) {
-  static_assert(MajorVersion(kMessageFacts[static_cast<size_t>(message)].macos) <= kMinimumMacos,
+  static_assert(AlwaysThere(kMessageFacts[static_cast<size_t>(message)].macos),
                 "newer than the oldest supported macOS: use SendIfAvailable");
   return Sender<typename SignatureOf<message>::type>::Call(receiver, message, arguments...);
 }
@@ -135,5 +136,8 @@ std::string ErrorText(Id error);
 
 // Calls `handler` once with the command buffer when it has completed, on a thread of Metal's.
 void AddCompletedHandler(Id command_buffer, std::function<void(Id)> handler);
+// Makes an MPSGraphExecutableExecutionDescriptor call `handler` with `number` and an NSError or nil: once, or never, or
+// at any time, so what it is about goes by number.
+void SetGraphCompletionHandler(Id descriptor, uint64_t number, void (*handler)(uint64_t number, Id error));
 
 }  // namespace pjrt_metal::metal

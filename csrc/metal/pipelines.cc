@@ -17,8 +17,12 @@ namespace {
 // Kernels are compiled on this many threads; Metal's compiler runs in processes of its own.
 constexpr size_t kCompileThreads = 8;
 
-// MSL 3.1 brought bfloat.
-constexpr Language kLanguages[] = {{14, kLanguageVersion3_1, 31, "metal3.1"},
+// macOS 26, which calls itself 16 to processes that were built with an older SDK; there was no other 16.
+constexpr int64_t kMacosOfMetal4 = 16;
+// The newest first. MSL 3.1 brought bfloat.
+constexpr Language kLanguages[] = {{kMacosOfMetal4, kLanguageVersion4_0, 40, "metal4.0"},
+                                   {15, kLanguageVersion3_2, 32, "metal3.2"},
+                                   {14, kLanguageVersion3_1, 31, "metal3.1"},
                                    {kMinimumMacos, kLanguageVersion3_0, 30, "metal3.0"}};
 
 // The source in a file of its own, so that the error can name it; the source itself if there is no

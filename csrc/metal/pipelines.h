@@ -33,7 +33,7 @@ struct MetalPipeline : Pipeline {
   int args_index = -1;
 };
 
-// MSL's version that kernels are compiled as: the newest that this macOS has and the compiler uses.
+// MSL's version that kernels are compiled as: the newest that this macOS has.
 struct Language {
   int64_t macos;
   uint64_t value;

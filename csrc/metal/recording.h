@@ -29,21 +29,13 @@ struct Launch {
   Size threads, threadgroup;
 };
 
-struct Blit {
-  Id source;
-  uint64_t source_offset;
-  Id destination;
-  uint64_t destination_offset;
-  uint64_t bytes;
-};
-
 // The recording's three buffers from `first_buffer` are lhs, rhs, result.
 struct GraphLaunch {
   const GraphCall* call;
   size_t first_buffer;
 };
 
-using Command = std::variant<Launch, Blit, GraphLaunch>;
+using Command = std::variant<Launch, GraphLaunch>;
 
 // When a recording, or a command buffer, is long enough to be handed on. A command buffer costs some tens of
 // microseconds beyond its commands: below a microsecond each at this number, which still gives a GPU that is busy with

@@ -51,6 +51,9 @@ inline constexpr int kMinimumMacos = 13;
   X(kOperatingSystemVersionString, "NSProcessInfo", "operatingSystemVersionString", Id(), "10.0")            \
   X(kName, "MTLDevice", "name", Id(), "10.11")                                                               \
   X(kSupportsFamily, "MTLDevice", "supportsFamily:", bool(int64_t), "10.15")                                 \
+  X(kRegistryId, "MTLDevice", "registryID", uint64_t(), "10.13")                                             \
+  X(kSetMaximizeConcurrentCompilation, "MTLDevice", "setShouldMaximizeConcurrentCompilation:",               \
+    void(bool), "13.3")                                                                                      \
   X(kHasUnifiedMemory, "MTLDevice", "hasUnifiedMemory", bool(), "10.15")                                     \
   X(kRecommendedMaxWorkingSetSize, "MTLDevice", "recommendedMaxWorkingSetSize", uint64_t(), "10.12")         \
   X(kMaxBufferLength, "MTLDevice", "maxBufferLength", uint64_t(), "10.14")                                   \
@@ -104,7 +107,6 @@ inline constexpr int kMinimumMacos = 13;
   X(kSetQueueLabel, "MTLCommandQueue", "setLabel:", void(Id), "10.11")                                       \
   X(kComputeCommandEncoder, "MTLCommandBuffer", "computeCommandEncoderWithDispatchType:",                    \
     Id(uint64_t), "10.14")                                                                                   \
-  X(kBlitCommandEncoder, "MTLCommandBuffer", "blitCommandEncoder", Id(), "10.11")                            \
   X(kAddCompletedHandler, "MTLCommandBuffer", "addCompletedHandler:", void(CompletionBlock*), "10.11")       \
   X(kCommit, "MTLCommandBuffer", "commit", void(), "10.11")                                                  \
   X(kStatus, "MTLCommandBuffer", "status", uint64_t(), "10.11")                                              \
@@ -124,9 +126,6 @@ inline constexpr int kMinimumMacos = 13;
   X(kDispatchThreads, "MTLComputeCommandEncoder", "dispatchThreads:threadsPerThreadgroup:",                  \
     void(Size, Size), "10.13")                                                                               \
   X(kMemoryBarrier, "MTLComputeCommandEncoder", "memoryBarrierWithScope:", void(uint64_t), "10.14")          \
-  X(kCopyFromBuffer, "MTLBlitCommandEncoder",                                                                \
-    "copyFromBuffer:sourceOffset:toBuffer:destinationOffset:size:",                                          \
-    void(Id, uint64_t, Id, uint64_t, uint64_t), "10.11")                                                     \
   X(kArrayWithCapacity, "+NSMutableArray", "arrayWithCapacity:", Id(uint64_t), "10.0")                       \
   X(kAddObject, "NSMutableArray", "addObject:", void(Id), "10.0")                                            \
   X(kDictionaryWithCapacity, "+NSMutableDictionary", "dictionaryWithCapacity:", Id(uint64_t), "10.0")        \
@@ -156,6 +155,8 @@ inline constexpr int kMinimumMacos = 13;
   X(kCompileGraph, "MPSGraph",                                                                               \
     "compileWithDevice:feeds:targetTensors:targetOperations:compilationDescriptor:",                         \
     Id(Id, Id, Id, Id, Id), "12.0")                                                                          \
+  X(kSetGraphCompletionHandler, "MPSGraphExecutableExecutionDescriptor", "setCompletionHandler:",            \
+    void(CompletionBlock*), "12.0")                                                                          \
   X(kFeedTensors, "MPSGraphExecutable", "feedTensors", Id(), "12.0")                                         \
   X(kEncodeGraph, "MPSGraphExecutable",                                                                      \
     "encodeToCommandBuffer:inputsArray:resultsArray:executionDescriptor:", Id(Id, Id, Id, Id), "12.0")       \
@@ -194,6 +195,7 @@ inline constexpr int kMinimumMacos = 13;
   X(kMPSGraphShapedType, "MPSGraphShapedType", "11.0")                                       \
   X(kMPSGraphTensorData, "MPSGraphTensorData", "11.0")                                       \
   X(kMPSGraphCompilationDescriptor, "MPSGraphCompilationDescriptor", "12.0")                 \
+  X(kMPSGraphExecutableExecutionDescriptor, "MPSGraphExecutableExecutionDescriptor", "12.0") \
   X(kMPSGraphConvolution2DOpDescriptor, "MPSGraphConvolution2DOpDescriptor", "11.0")         \
   X(kMPSNDArray, "MPSNDArray", "10.15")                                                      \
   X(kMPSNDArrayDescriptor, "MPSNDArrayDescriptor", "10.15")                                  \
@@ -220,6 +222,8 @@ inline constexpr int kMinimumMacos = 13;
   X(kMathFunctionsPrecise, "MTLMathFloatingPointFunctionsPrecise", int64_t, 1, "15.0")                       \
   X(kLanguageVersion3_0, "MTLLanguageVersion3_0", uint64_t, (3 << 16) + 0, "13.0")                           \
   X(kLanguageVersion3_1, "MTLLanguageVersion3_1", uint64_t, (3 << 16) + 1, "14.0")                           \
+  X(kLanguageVersion3_2, "MTLLanguageVersion3_2", uint64_t, (3 << 16) + 2, "15.0")                           \
+  X(kLanguageVersion4_0, "MTLLanguageVersion4_0", uint64_t, (4 << 16) + 0, "26.0")                           \
   X(kFamilyApple7, "MTLGPUFamilyApple7", int64_t, 1007, "10.15")                                             \
   X(kFamilyApple8, "MTLGPUFamilyApple8", int64_t, 1008, "10.15")                                             \
   X(kFamilyApple9, "MTLGPUFamilyApple9", int64_t, 1009, "10.15")                                             \
@@ -236,6 +240,7 @@ inline constexpr int kMinimumMacos = 13;
 // C functions and data of Metal's: X(identifier, Apple's name, macOS).
 #define PJRT_METAL_SYMBOLS(X)                                                  \
   X(kCopyAllDevices, "MTLCopyAllDevices", "10.11")                             \
+  X(kCreateSystemDefaultDevice, "MTLCreateSystemDefaultDevice", "10.11")       \
   X(kEncoderInfoErrorKey, "MTLCommandBufferEncoderInfoErrorKey", "11.0")
 // clang-format on
 
@@ -303,10 +308,14 @@ inline constexpr const char* kGraphClassNames[] = {
 #undef X
 };
 
-constexpr int MajorVersion(const char* macos) {
-  int major = 0;
-  for (; *macos >= '0' && *macos <= '9'; ++macos) major = major * 10 + (*macos - '0');
-  return major;
+// Whether the oldest supported macOS, kMinimumMacos.0, has what came with `macos`, such as "13.3".
+constexpr bool AlwaysThere(const char* macos) {
+  int version[2] = {0, 0};
+  for (int& part : version) {
+    for (; *macos >= '0' && *macos <= '9'; ++macos) part = part * 10 + (*macos - '0');
+    if (*macos == '.') ++macos;
+  }
+  return version[0] < kMinimumMacos || (version[0] == kMinimumMacos && version[1] == 0);
 }
 
 }  // namespace pjrt_metal::metal

@@ -152,6 +152,14 @@ void FulfillAlias(PJRT_Client_FulfillAliasBuffer_Args& args) {
   });
 }
 
+// jaxlib (0.10.2 to 0.12) always passes the address of a layout that it has destroyed: what lies there is some of the
+// layout and some of whatever took the stack and the heap since, and may look like another valid one. It always wants
+// the array's own layout, so its clients are made with ignore_host_layout (pjrt_metal/registration.py), and what the
+// address points to is not even read.
+const PJRT_Buffer_MemoryLayout* AskedLayout(const PJRT_Buffer_ToHostBuffer_Args& args) {
+  return args.src->client->runtime.ignores_host_layout() ? nullptr : args.host_layout;
+}
+
 void ToHost(PJRT_Buffer_ToHostBuffer_Args& args) {
   const Buffer& source = *Required(args.src, "src").buffer;
   const DType dtype = source.dtype();
@@ -162,7 +170,7 @@ void ToHost(PJRT_Buffer_ToHostBuffer_Args& args) {
     return;
   }
   std::vector<int64_t> dims = ToVector(source.dims());
-  std::vector<int64_t> to_strides = HostStrides(args.host_layout, dtype, dims, source.minor_to_major(), args.dst_size);
+  std::vector<int64_t> to_strides = HostStrides(AskedLayout(args), dtype, dims, source.minor_to_major(), args.dst_size);
   const size_t element = Info(dtype).host_bits / 8;
   std::vector<int64_t> from_strides = DenseStrides(dims, source.minor_to_major(), element);
   auto event = std::make_unique<PJRT_Event>(PJRT_Event{std::make_shared<Event>()});

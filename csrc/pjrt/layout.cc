@@ -66,16 +66,6 @@ std::vector<int64_t> FromStrides(std::span<const int64_t> strides, DType dtype, 
   return order;
 }
 
-// jaxlib (0.10.2 to 0.12) hands over the address of a layout that is no longer there when it reads arrays of less than
-// 8 bits an element: what is found is left over on its stack. It wants the array's own layout then.
-bool IsLeftOver(const PJRT_Buffer_MemoryLayout& layout, DType dtype, size_t rank) {
-  if (dtype != DType::kS4 && dtype != DType::kU4 && dtype != DType::kS2 && dtype != DType::kU2) return false;
-  return layout.struct_size != StructSize<PJRT_Buffer_MemoryLayout>() ||
-         layout.type != PJRT_Buffer_MemoryLayout_Type_Tiled ||
-         layout.tiled.struct_size != StructSize<PJRT_Buffer_MemoryLayout_Tiled>() ||
-         layout.tiled.minor_to_major_size != rank || layout.tiled.num_tiles != 0;
-}
-
 }  // namespace
 
 std::vector<int64_t> DefaultLayout(size_t rank) {
@@ -99,7 +89,7 @@ std::vector<int64_t> HostStrides(const PJRT_Buffer_MemoryLayout* layout, DType d
   const size_t bytes = DenseBytes(dtype, dims);
   const size_t element = Info(dtype).host_bits / 8;
   std::vector<int64_t> strides;
-  if (layout == nullptr || IsLeftOver(*layout, dtype, dims.size())) {
+  if (layout == nullptr) {
     strides = DenseStrides(dims, minor_to_major, element);
   } else {
     CheckLayout(*layout);

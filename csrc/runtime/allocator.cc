@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <sstream>
+
+#include "csrc/runtime/environment.h"
 
 namespace pjrt_metal {
 namespace {
@@ -10,6 +13,8 @@ namespace {
 constexpr size_t kSmallest = 256;
 // How many of the largest holders an out-of-memory report lists.
 constexpr size_t kReported = 8;
+// The cache has at most this part of the limit, beside what was returned last.
+constexpr int64_t kCacheShare = 2;
 
 // Four classes an octave: at most a quarter is wasted, and buffers of similar size share a free list.
 size_t RoundUp(size_t bytes) {
@@ -41,7 +46,7 @@ class Allocator::Block : public Allocation {
   std::string tag_;
 };
 
-Allocator::Allocator(Device* device, uint64_t limit) : device_(device) {
+Allocator::Allocator(Device* device, uint64_t limit) : device_(device), poisons_(environment::Poison()) {
   stats_.bytes_limit = static_cast<int64_t>(limit);
 }
 
@@ -55,9 +60,12 @@ AllocationRef Allocator::Allocate(size_t bytes, const std::string& tag) {
   const size_t size = RoundUp(bytes);
   std::unique_lock lock(mutex_);
   AllocationRef memory;
-  if (auto& cached = free_[size]; !cached.empty()) {
-    memory = std::move(cached.back());
+  auto& cached = free_[size];
+  const bool is_new = cached.empty();
+  if (!is_new) {
+    memory = std::move(cached.back().memory);
     cached.pop_back();
+    memory->SetIdle(false);
     stats_.pool_bytes -= static_cast<int64_t>(size);
   } else {
     memory = AllocateNew(size, tag, lock);
@@ -71,6 +79,8 @@ AllocationRef Allocator::Allocate(size_t bytes, const std::string& tag) {
   holder.bytes += size;
   ++holder.count;
   lock.unlock();
+  // What is in the cache was poisoned when it came.
+  if (is_new) Poison(*memory);
   return std::make_shared<Block>(self, std::move(memory), size, tag);
 }
 
@@ -115,8 +125,13 @@ std::string Allocator::Report(size_t size, const std::string& tag) const {
   return text.str();
 }
 
+void Allocator::Poison(const Allocation& memory) const {
+  if (poisons_) std::memset(memory.data(), 0xff, memory.size());
+}
+
 void Allocator::Return(AllocationRef memory, const std::string& tag) {
   const size_t size = memory->size();
+  Poison(*memory);  // nobody uses it, and nobody can ask for it yet
   const std::lock_guard lock(mutex_);
   stats_.bytes_in_use -= static_cast<int64_t>(size);
   stats_.pool_bytes += static_cast<int64_t>(size);
@@ -124,7 +139,22 @@ void Allocator::Return(AllocationRef memory, const std::string& tag) {
   auto& holder = holders_[tag];
   holder.bytes -= size;
   --holder.count;
-  free_[size].push_back(std::move(memory));
+  memory->SetIdle(true);
+  free_[size].push_back({std::move(memory), returns_++});
+  // At least what was returned last is kept: it may be the arena of a program that runs again and again.
+  while (stats_.pool_bytes > stats_.bytes_limit / kCacheShare && stats_.pool_bytes > static_cast<int64_t>(size)) {
+    DropOldest();
+  }
+}
+
+void Allocator::DropOldest() {
+  auto oldest = free_.end();
+  for (auto cached = free_.begin(); cached != free_.end(); ++cached) {
+    if (cached->second.empty()) continue;
+    if (oldest == free_.end() || cached->second.front().number < oldest->second.front().number) oldest = cached;
+  }
+  stats_.pool_bytes -= static_cast<int64_t>(oldest->first);
+  oldest->second.pop_front();
 }
 
 void Allocator::DropCached() {

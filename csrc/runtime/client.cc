@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "csrc/runtime/forked.h"
+#include "csrc/runtime/library_trial.h"
 
 namespace pjrt_metal {
 namespace {
@@ -80,6 +81,7 @@ AllocationRef LogicalDevice::Allocate(size_t bytes, const std::string& tag) {
 }
 
 AllocationRef LogicalDevice::AllocateArena(size_t bytes, const std::string& tag) {
+  if (allocator_->poisons()) return Allocate(bytes, tag);  // and not what another execution has left
   AllocationRef arena = arena_.lock();
   if (arena && arena->size() >= bytes) return arena;
   arena.reset();
@@ -144,11 +146,16 @@ Client::Client(const std::map<std::string, std::string>& options) {
       fraction = Fraction(value);
     } else if (name == "trusted_programs") {
       trusts_programs_ = Flag(name, value);
+    } else if (name == "ignore_host_layout") {
+      ignores_host_layout_ = Flag(name, value);
     } else if (name == "compiler_version") {
       compiler_version = value;
+    } else if (name == "trial_command") {
+      SetTrialCommand(value);
     } else {
       throw InvalidArgument("unknown client option \"" + name +
-                            "\"; the options are: memory_fraction, trusted_programs, compiler_version");
+                            "\"; the options are: memory_fraction, trusted_programs, ignore_host_layout, "
+                            "compiler_version, trial_command");
     }
   }
   hardware_ = DiscoverDevices();

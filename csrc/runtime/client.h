@@ -77,19 +77,22 @@ class Client {
  public:
   // `options`: PJRT create options as text, e.g. {"memory_fraction", "0.75"}. Throws for an unknown one.
   // memory_fraction: of the device's memory, how much may be allocated. trusted_programs: this process's jaxlib wrote
-  // the programs itself (see mlir_lowering/compile_process.py). compiler_version: becomes part of the platform's
+  // the programs itself (see mlir_lowering/compile_process.py). ignore_host_layout: reads to the host come in
+  // the array's own layout, whatever is asked for (see csrc/pjrt/host.cc). compiler_version: becomes part of the platform's
   // version, by which JAX's compilation cache tells programs of different compilers apart.
   explicit Client(const std::map<std::string, std::string>& options);
   ~Client();
   std::span<const std::unique_ptr<LogicalDevice>> devices() const { return devices_; }
   const std::string& platform_version() const { return platform_version_; }
   bool trusts_programs() const { return trusts_programs_; }
+  bool ignores_host_layout() const { return ignores_host_layout_; }
 
  private:
   std::vector<std::unique_ptr<Device>> hardware_;
   std::vector<std::unique_ptr<LogicalDevice>> devices_;
   std::string platform_version_;
   bool trusts_programs_ = false;
+  bool ignores_host_layout_ = false;
 };
 
 }  // namespace pjrt_metal

@@ -14,6 +14,8 @@ std::string FindProgram(const std::string& name);
 struct ProcessResult {
   int start_error = 0;  // errno if it could not be started
   bool succeeded = false;
+  bool timed_out = false;
+  int signal = 0;       // that ended it, if nobody here sent it
   std::string outcome;  // "exit status 1", "killed by signal 9"
 };
 

@@ -31,6 +31,23 @@ inline T pjrt_sar(T a, U b, U bits) {
   return T(a >> (b < bits ? b : U(bits - U(1))));
 }
 
+// Apple lists min, max, clz and popcount for at most 32 bits.
+template <typename T>
+inline T pjrt_larger(T a, T b) {
+  return a > b ? a : b;
+}
+template <typename T>
+inline T pjrt_smaller(T a, T b) {
+  return a < b ? a : b;
+}
+inline uint pjrt_clz(uint a) { return clz(a); }
+inline uint pjrt_clz(ulong a) {
+  const uint high = uint(a >> 32), low = uint(a);
+  return high != 0u ? clz(high) : 32u + clz(low);
+}
+inline uint pjrt_popcount(uint a) { return popcount(a); }
+inline uint pjrt_popcount(ulong a) { return popcount(uint(a)) + popcount(uint(a >> 32)); }
+
 // NaN if either is, and -0 below 0; unlike Metal's fmax and fmin.
 template <typename T>
 inline T pjrt_max(T a, T b) {
@@ -43,10 +60,10 @@ inline T pjrt_min(T a, T b) {
   return a != a ? a : (take_b ? b : a);
 }
 
-// Keeps zeros and NaNs as they are.
+// Keeps zeros and NaNs as they are; a denormal that compares as zero is zero.
 template <typename T>
 inline T pjrt_sign(T a) {
-  return a > T(0) ? T(1) : (a < T(0) ? T(-1) : a);
+  return a > T(0) ? T(1) : (a < T(0) ? T(-1) : T(a * T(0)));
 }
 
 // Wraps around; a negative power of anything but 1 and -1 is 0.

@@ -1,8 +1,8 @@
-// What the compiler needs beyond MSL's own functions: erf, erfc, expm1, log1p, cbrt. Branch-free,
+// What the compiler needs beyond MSL's own functions: erf, erfc, expm1, log1p, cbrt (branch-free), fmod,
 // and the same text on Metal and on the software device; double exists on the latter only. The
 // coefficients come from tests/software/fit_math.py, the errors are asserted by test_math.py.
 
-#define PJRT_INLINE static inline __attribute__((always_inline))
+#define PJRT_INLINE inline __attribute__((__always_inline__))
 
 // x = n ln 2 + r with |r| <= ln(2) / 2, n integral; returns exp(r) - 1 = r + r^2 p(r).
 PJRT_INLINE float pjrt_expm1_reduced(float n, float x) {
@@ -144,7 +144,28 @@ PJRT_INLINE float pjrt_cbrt(float x) {
   return select(copysign(result, x), x, (x == 0.0f) | !(magnitude < INFINITY));
 }
 
+// The exact remainder, with the dividend's sign: Metal's fmod is x - y * trunc(x / y), rounded three times. Mantissas are
+// divided as integers, 8 bits of the quotient at a time; no denormal is ever an operand of float arithmetic.
+PJRT_INLINE float pjrt_fmod(float a, float b) {
+  const uint sign = as_type<uint>(a) & 0x80000000u, x = as_type<uint>(a) ^ sign;
+  const uint y = as_type<uint>(b) & 0x7fffffffu;
+  if (x >= 0x7f800000u || y > 0x7f800000u || y == 0u) return NAN;
+  if (x < y) return a;
+  // A number is its mantissa times two to its exponent less 150.
+  const int exponent = y < 0x800000u ? 1 : int(y >> 23);
+  const uint divisor = y < 0x800000u ? y : (y & 0x7fffffu) | 0x800000u;
+  uint rest = (x < 0x800000u ? x : (x & 0x7fffffu) | 0x800000u) % divisor;
+  for (int left = (x < 0x800000u ? 1 : int(x >> 23)) - exponent; left > 0; left -= 8) {
+    rest = (rest << uint(left < 8 ? left : 8)) % divisor;
+  }
+  if (rest == 0u) return as_type<float>(sign);
+  const int shift = int(clz(rest)) - 8;
+  const uint normal = ((rest << uint(shift)) & 0x7fffffu) | (uint(exponent - shift) << 23);
+  return as_type<float>(sign | (shift < exponent ? normal : rest << uint(exponent - 1)));
+}
+
 #ifdef PJRT_SOFTWARE
+PJRT_INLINE double pjrt_fmod(double a, double b) { return __builtin_fmod(a, b); }
 PJRT_INLINE double pjrt_erf(double x) { return __builtin_erf(x); }
 PJRT_INLINE double pjrt_erfc(double x) { return __builtin_erfc(x); }
 PJRT_INLINE double pjrt_expm1(double x) { return __builtin_expm1(x); }

@@ -11,4 +11,7 @@ using namespace metal;
 #else
 #define PJRT_INDEPENDENT
 #define PJRT_SIMD(clauses)
+// A product and a sum fuse only where the text says fma, so that a value which two kernels compute is the same in both
+// (host compilers: -ffp-contract=off). A compiler that does not know the line passes over it.
+#pragma METAL fp contract(off)
 #endif

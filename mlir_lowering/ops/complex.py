@@ -10,7 +10,7 @@ from mlir_lowering.registry import OpDef, Sample, register
 
 def _complex(emitter: Emitter, op: Op, index: Index) -> Expr:
     real, imaginary = (emitter.load(v, index) for v in op.operands)
-    return emitter.let(op.result.dtype, f"{op.result.dtype.msl}{{{real}, {imaginary}}}")
+    return emitter.let(op.result.dtype, f"{op.result.dtype.msl}({real}, {imaginary})")
 
 
 def _complex_sample(part: str) -> Sample:

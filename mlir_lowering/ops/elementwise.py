@@ -54,6 +54,8 @@ _DTYPES = {
     "uint": ("ui32", "ui8", "ui16", "ui64", "ui4"),
     "pred": ("i1",),
 }
+# From this cost on an op of floats is a function of many instructions.
+FUNCTION_COST = 8
 # One unit in the last place, roughly; f32 and f64 take the row's own tolerance.
 _ULP = {"f16": 2e-3, "bf16": 1.6e-2}
 
@@ -95,7 +97,11 @@ def _element(row: Row) -> Callable[[Emitter, Op, Index], Expr]:
         )
         if narrow and result.is_float:
             code = f"{result.msl}({code})"
-        return emitter.let(result, wrap(code, result))
+        before = len(emitter.lines)
+        expr = emitter.let(result, wrap(code, result))
+        if row.cost >= FUNCTION_COST and first.is_float and len(emitter.lines) > before:
+            emitter.function_cost += row.cost
+        return expr
 
     return element
 
@@ -215,7 +221,7 @@ ROWS = (
     Row("stablehlo.cosine", _floats("cos({a})", "pjrt_complex_cos({a})"), wide=True, cost=15, low=-50, high=50),
     Row(
         "stablehlo.count_leading_zeros",
-        dict.fromkeys(("int", "uint"), "{t}(clz({u}({u}({a}){mask})) - ({bits} < 8 ? 8 - {bits} : 0))"),
+        dict.fromkeys(("int", "uint"), "{t}(pjrt_clz({w}({u}({a}){mask})) - ({bits} < 32 ? 32 - {bits} : 0))"),
     ),
     Row(
         "stablehlo.divide",
@@ -237,9 +243,7 @@ ROWS = (
     Row("stablehlo.log_plus_one", _floats("pjrt_log1p({a})", "pjrt_complex_log1p({a})"), wide=True, cost=12, low=-0.9),
     Row(
         "stablehlo.logistic",
-        _floats(
-            "{t}(1) / ({t}(1) + exp(-{a}))", "pjrt_quotient<{p}>({t}{{1, 0}}, {t}{{1, 0}} + pjrt_complex_exp(-{a}))"
-        ),
+        _floats("{t}(1) / ({t}(1) + exp(-{a}))", "pjrt_quotient<{p}>({t}(1, 0), {t}(1, 0) + pjrt_complex_exp(-{a}))"),
         wide=True,
         cost=12,
     ),
@@ -270,10 +274,7 @@ ROWS = (
     Row("stablehlo.or", _bitwise("|"), 2, fold=np.bitwise_or),
     Row(
         "stablehlo.popcnt",
-        {
-            "int": "{t}(popcount({u}({u}({a}){mask})))",
-            "uint": "popcount({a})",
-        },
+        dict.fromkeys(("int", "uint"), "{t}(pjrt_popcount({w}({u}({a}){mask})))"),
     ),
     Row(
         "stablehlo.power",
@@ -291,7 +292,7 @@ ROWS = (
     Row(
         "stablehlo.remainder",
         {
-            "float": "fmod({a}, {b})",
+            "float": "pjrt_fmod({a}, {b})",
             "int": "pjrt_rem<{t}>({a}, {b})",
             "uint": "pjrt_rem<{t}>({a}, {b})",
         },
@@ -304,7 +305,7 @@ ROWS = (
     Row("stablehlo.round_nearest_even", _floats("rint({a})"), wide=True),
     Row(
         "stablehlo.rsqrt",
-        _floats("rsqrt({a})", "pjrt_quotient<{p}>({t}{{1, 0}}, pjrt_complex_sqrt({a}))"),
+        _floats("rsqrt({a})", "pjrt_quotient<{p}>({t}(1, 0), pjrt_complex_sqrt({a}))"),
         wide=True,
         cost=4,
         low=0.01,

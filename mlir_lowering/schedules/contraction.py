@@ -8,12 +8,16 @@ positions and input features; kept dimensions of the right operand, or output fe
 are index functions: where they read an operand, and the tests under which they do not read padding
 or the holes of a dilation, which are zero. Gradients of convolutions are convolutions with other
 dimension numbers, so they need no form of their own.
+
+What is not a number multiplies as StableHLO says: a position of padding is a zero, and zero times an
+infinite weight is NaN. A position that the kernel does not have is no term of the sum: neither
+operand is read for it, and both are zero where something must stand in a packed tile.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -43,11 +47,19 @@ class Test(NamedTuple):
 
 @dataclass(frozen=True)
 class Access:
-    """An element of A or B: `value[index]` where every test holds, else zero."""
+    """An element of A or B: `value[index]` where every test holds, else zero.
+
+    `taps`: the tests that both A and B have: where one of them fails, the sum has no term.
+    """
 
     value: Value
     index: Index
-    tests: tuple[Test, ...] = ()
+    padding: tuple[Test, ...] = ()
+    taps: tuple[Test, ...] = ()
+
+    @property
+    def tests(self) -> tuple[Test, ...]:
+        return self.padding + self.taps
 
 
 AccessFunction = Callable[[Index, Index, Index], Access]
@@ -174,18 +186,18 @@ class Window:
 
     def input(self, phase: Ix, output: Ix, k: Ix) -> tuple[Ix, tuple[Test, ...]]:
         """The input position that the k-th kernel position of a phase meets at its output-th
-        position."""
+        position, and the tests that it is neither in the padding nor in a hole."""
         position = self.output_position(phase, output)
         at = position * self.stride - self.low
         at = at + self.kernel_position(phase, k) * self.kernel_dilation
         dilated = (self.size - 1) * self.input_dilation + 1 if self.size else 0
-        tests = (Test(at, 0, dilated), *self.kernel_tests(phase, k))
+        inside = Test(at, 0, dilated)
         if self.phases > 1:
             # Never in a hole; the quotient's remainder is known to be zero.
-            return at // self.input_dilation, tests
+            return at // self.input_dilation, (inside,)
         if self.input_dilation == 1:
-            return at, tests
-        return at // self.input_dilation, (*tests, Test(at % self.input_dilation, 0, 1))
+            return at, (inside,)
+        return at // self.input_dilation, (inside, Test(at % self.input_dilation, 0, 1))
 
     def weight(self, phase: Ix, k: Ix) -> Ix:
         at = self.kernel_position(phase, k)
@@ -239,30 +251,31 @@ def _convolution(op: Op) -> Contraction:
     features = rhs.shape[numbers.kernel_input_feature_dimension]
     images = out.shape[out_batch]
 
+    def taps(b: Index, fold: dict[int, Ix]) -> tuple[Test, ...]:
+        return tuple(test for i, window in enumerate(walked) for test in window.kernel_tests(b[1 + i], fold[i]))
+
     def a(b: Index, m: Index, k: Index) -> Access:
         row, fold = dict(zip(row_dims, m, strict=True)), dict(zip(folded_dims, k, strict=True))
         at = {
             numbers.input_batch_dimension: row[-1] + b[0] * (images if batch_groups > 1 else 0),
             numbers.input_feature_dimension: fold[-1] + b[0] * (features if feature_groups > 1 else 0),
         }
-        tests: list[Test] = []
+        padding: list[Test] = []
         for i, window in enumerate(walked):
             ix, conditions = window.input(b[1 + i], row[i], fold[i])
             at[numbers.input_spatial_dimensions[i]] = ix
-            tests += conditions
-        return Access(lhs, tuple(at[d] for d in range(lhs.type.rank)), tuple(tests))
+            padding += conditions
+        return Access(lhs, tuple(at[d] for d in range(lhs.type.rank)), tuple(padding), taps(b, fold))
 
     def weights(b: Index, k: Index, n: Index) -> Access:
         fold = dict(zip(folded_dims, k, strict=True))
-        tests: list[Test] = []
         at = {
             numbers.kernel_input_feature_dimension: fold[-1],
             numbers.kernel_output_feature_dimension: b[0] * columns + n[0],
         }
         for i, window in enumerate(walked):
             at[numbers.kernel_spatial_dimensions[i]] = window.weight(b[1 + i], fold[i])
-            tests += window.kernel_tests(b[1 + i], fold[i])
-        return Access(rhs, tuple(at[d] for d in range(rhs.type.rank)), tuple(tests))
+        return Access(rhs, tuple(at[d] for d in range(rhs.type.rank)), taps=taps(b, fold))
 
     def result(b: Index, m: Index, n: Index) -> Index:
         row = dict(zip(row_dims, m, strict=True))
@@ -347,11 +360,11 @@ def convert(emitter: Emitter, expr: Expr, dtype: DType) -> Expr:
     return Expr(f"{dtype.msl}({expr})", dtype)
 
 
-def conditions(emitter: Emitter, access: Access, inner: Sequence[str] = ()) -> tuple[list[str], list[str]]:
+def conditions(emitter: Emitter, tests: Iterable[Test], inner: Sequence[str] = ()) -> tuple[list[str], list[str]]:
     """The tests that must be made, as text: those that mention none of `inner`, and the others."""
     outside: list[str] = []
     inside: list[str] = []
-    for test in access.tests:
+    for test in tests:
         text = emitter.in_range(*test)
         if text is not None:
             mentions = any(test.ix.mentions(name) for name in inner)
@@ -386,7 +399,7 @@ def probe(nest: Nest, group: Group, target: Target, at: Sequence[Sequence[Ix]]) 
     b, m, k, n = at
     emitters = [group.emitter(target) for _ in range(3)]
     for emitter, access in zip(emitters, (nest.a(b, m, k), nest.b(b, k, n)), strict=False):
-        conditions(emitter, access)
+        conditions(emitter, access.tests)
         element(emitter, access, nest.contraction.accumulator)
     finished(emitters[2], nest, "total")
     for value in group.outputs:

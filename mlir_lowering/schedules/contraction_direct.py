@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from mlir_lowering.emit import Expr
 from mlir_lowering.index import Ix, linearize, variable
 from mlir_lowering.kernel import Group, KernelCall, kernel_call
 from mlir_lowering.schedules.contraction import (
@@ -112,7 +113,7 @@ class _Direct:
         emitter = self.emitter
         emitter.line(f"const int strip = int(tid.x) % {strips};")
         emitter.line(f"const int first = int(tid.x) / {strips} * {each};")
-        with emitter.block(f"for (int o = first; o < min(first + {each}, {outer}); ++o)"):
+        with emitter.block(f"for (int o = first; o < min(first + {each}, {outer}); ++o)", trips=each):
             position = list(unravel(emitter, variable("o", outer), others))
             if along is None:
                 self._dot(position)
@@ -138,16 +139,19 @@ class _Direct:
         index = self.nest.result(*self._split(position))
         store(self.emitter, self.group.outputs, index, linearize(index, self.shape))
 
+    def _sum(self, total: str, x: Expr, y: Expr) -> str:
+        """total + x * y; floats in one instruction, which compilers make only where they are asked for it."""
+        return f"software::madd({x}, {y}, {total})" if self.dtype.is_float else f"{total} + {x} * {y}"
+
     def _dot(self, position: list[Ix]) -> None:
         emitter = self.emitter
         emitter.line(f"{self.dtype.msl} total = 0;")
         a, b = self._accesses(position)
 
         def body() -> None:
-            tests, _ = conditions(emitter, a)
-            x = element(emitter, a, self.dtype, tests)
-            y = element(emitter, b, self.dtype)
-            emitter.line(f"total += {x} * {y};")
+            x = element(emitter, a, self.dtype, conditions(emitter, a.tests)[0])
+            y = element(emitter, b, self.dtype, conditions(emitter, b.tests)[0])
+            emitter.line(f"total = {self._sum('total', x, y)};")
 
         self._over_k(body, "PJRT_SIMD(reduction(+:total))")
         self._store(position, "total")
@@ -166,22 +170,42 @@ class _Direct:
         a, b = self._accesses(position)
 
         def body() -> None:
-            outside, inside = conditions(emitter, a, (name,))
+            outside, inside = conditions(emitter, a.taps, (name,))
             with emitter.block(f"if ({' && '.join(outside)})" if outside else ""):
-                # What does not depend on the strip is evaluated once for all of it.
-                for access, tests in ((a, inside), (b, [])):
-                    if not tests and not any(ix.mentions(name) for ix in access.index):
-                        element(emitter, access, self.dtype)
-                emitter.line("PJRT_INDEPENDENT")
-                with emitter.block(loop):
-                    x = element(emitter, a, self.dtype, inside)
-                    y = element(emitter, b, self.dtype)
-                    emitter.line(f"total[{name} - begin] += {x} * {y};")
+                self._add_products(a, b, name, loop, strip, inside)
 
         self._over_k(body)
         emitter.line("PJRT_INDEPENDENT")
-        with emitter.block(loop):
+        with emitter.block(loop, trips=strip):
             self._store(position, f"total[{name} - begin]")
+
+    def _add_products(self, a: Access, b: Access, name: str, loop: str, strip: int, taps: list[str]) -> None:
+        """The terms of one k, for all of a strip. `taps`: tests that depend on the place in it."""
+        emitter = self.emitter
+        outside, inside = conditions(emitter, a.padding, (name,))
+
+        def factor(access: Access, tests: list[str]) -> Callable[[], Expr]:
+            # What does not depend on the strip is evaluated once for all of it.
+            if any(test in (*taps, *inside) for test in tests) or any(ix.mentions(name) for ix in access.index):
+                return lambda: element(emitter, access, self.dtype, tests)
+            once = element(emitter, access, self.dtype, tests)
+            return lambda: once
+
+        def add(x: Callable[[], Expr], y: Callable[[], Expr]) -> None:
+            emitter.line("PJRT_INDEPENDENT")
+            with emitter.block(loop, trips=strip):
+                total = f"total[{name} - begin]"
+                emitter.line(f"{total} = {self._sum(total, x(), y())};")
+
+        weight = factor(b, taps)
+        if not outside or not any(ix.mentions(name) for ix in a.index):
+            add(factor(a, [*outside, *taps, *inside]), weight)
+            return
+        with emitter.block(f"if ({' && '.join(outside)})"):
+            add(factor(a, [*taps, *inside]), weight)
+        if self.dtype.is_float:  # padding: zeros, which infinite weights make NaN
+            with emitter.block("else"):
+                add(lambda: emitter.constant(0, self.dtype), weight)
 
 
 def reads(contraction: Contraction, i: int) -> float:

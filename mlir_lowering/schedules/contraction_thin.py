@@ -50,7 +50,7 @@ def emit(nest: Nest, group: Group, target: Target) -> KernelCall:
         b, m, n = split(kept)
         factors = []
         for access in (nest.a(b, m, folded), nest.b(b, folded, n)):
-            tests, _ = conditions(emitter, access)
+            tests, _ = conditions(emitter, access.tests)
             factors.append(str(element(emitter, access, dtype, tests)))
         return [[" * ".join(factors)]]
 

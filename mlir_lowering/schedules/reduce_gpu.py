@@ -39,6 +39,10 @@ _FLOAT_MONOIDS = _MONOIDS | {
     "stablehlo.maximum": _Monoid("pjrt_max({a}, {b})", "(simd_any({a} != {a}) ? float(NAN) : simd_max({a}))"),
     "stablehlo.minimum": _Monoid("pjrt_min({a}, {b})", "(simd_any({a} != {a}) ? float(NAN) : simd_min({a}))"),
 }
+_LONG_MONOIDS = _MONOIDS | {
+    "stablehlo.maximum": _Monoid("pjrt_larger({a}, {b})", ""),
+    "stablehlo.minimum": _Monoid("pjrt_smaller({a}, {b})", ""),
+}
 _COMPLEX_MONOIDS = _MONOIDS | {"stablehlo.multiply": _Monoid("pjrt_complex_multiply({a}, {b})", "")}
 _MONOIDS_OF_KIND = {"float": _FLOAT_MONOIDS, "complex": _COMPLEX_MONOIDS}
 
@@ -59,7 +63,8 @@ def carrier(dtype: DType, monoid: str) -> str:
 def monoid_accumulator(name: str, dtype: DType, monoid: str) -> Accumulator:
     """An accumulator called `name` for elements of type `dtype`."""
     type = carrier(dtype, monoid)
-    rules = _MONOIDS_OF_KIND.get(dtype.kind, _MONOIDS)[monoid]
+    integers = _LONG_MONOIDS if dtype.bits == 64 else _MONOIDS
+    rules = _MONOIDS_OF_KIND.get(dtype.kind, integers)[monoid]
 
     def combine(emitter: Emitter, a: list[str], b: list[str]) -> None:
         emitter.line(f"{a[0]} = {rules.pair.format(a=a[0], b=b[0])};")

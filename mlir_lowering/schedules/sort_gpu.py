@@ -11,9 +11,9 @@ import math
 import struct
 from collections.abc import Callable
 
-from mlir_lowering.dtypes import I32
+from mlir_lowering.dtypes import I32, PRED
 from mlir_lowering.emit import Emitter
-from mlir_lowering.graph import Op, TensorType, Value
+from mlir_lowering.graph import Op, Region, TensorType, Value
 from mlir_lowering.index import Index, Ix, linearize, variable
 from mlir_lowering.kernel import Group, KernelCall, ScheduleDef, kernel_call
 from mlir_lowering.schedules import grid
@@ -28,7 +28,19 @@ MERGED = 4
 def emit(group: Group, target: Target) -> list[KernelCall]:
     op = group.head
     assert op is not None
-    return _Sort(op, group, target).calls()
+    sort = _Sort(op, group, target)
+    calls, order = sort.permutation()
+    return [*calls, sort.gather(order)]
+
+
+def permutation(keys: Value, target: Target) -> tuple[list[KernelCall], Value]:
+    """The calls that sort the numbers `keys` of shape (n,), stably and ascending, and what holds the positions, of
+    shape (1, n), when they have run."""
+    a, b = (Value(TensorType((), keys.dtype)) for _ in range(2))
+    less = Op("stablehlo.compare", [a, b], [TensorType((), PRED)], {"comparison_direction": "LT"})
+    region = Region([a, b], [less], [less.result])
+    op = Op("stablehlo.sort", [keys], [keys.type], {"dimension": 0}, [region])
+    return _Sort(op, Group(op.results, set(), op), target).permutation()
 
 
 class _Sort:
@@ -42,7 +54,7 @@ class _Sort:
         self.others = [extent for d, extent in enumerate(self.shape) if d != self.dimension]
         self.rows = math.prod(self.others)
 
-    def calls(self) -> list[KernelCall]:
+    def permutation(self) -> tuple[list[KernelCall], Value]:
         order = self._permutation()
         calls = [self._runs(order)]
         width = RUN
@@ -50,7 +62,7 @@ class _Sort:
             merged = self._permutation()
             calls.append(self._merge(order, merged, width))
             order, width = merged, 2 * width
-        return [*calls, self._gather(order)]
+        return calls, order
 
     def _permutation(self) -> Value:
         return Value(TensorType((self.rows, self.n), I32))
@@ -76,15 +88,16 @@ class _Sort:
         emitter.line(f"const int begin = int(tid.x) * {RUN};")
         emitter.line(f"const int length = min({RUN}, {self.n} - begin);")
         emitter.line(f"int order[{RUN}];")
-        with emitter.block("for (int i = 0; i < length; ++i)"):
+        with emitter.block("for (int i = 0; i < length; ++i)", trips=RUN):
             emitter.line("const int p = begin + i;")
             emitter.line("int j = i;")
-            with emitter.block("for (; j > 0; --j)"):
+            with emitter.block("for (; j > 0; --j)", trips=RUN):
                 emitter.line("const int q = order[j - 1];")
                 emitter.line(f"if (!{self._before(emitter, at, 'p', 'q')}) break;")
                 emitter.line("order[j] = q;")
             emitter.line("order[j] = p;")
-        emitter.line(f"for (int i = 0; i < length; ++i) out0[{row} * {self.n} + begin + i] = order[i];")
+        with emitter.block("for (int i = 0; i < length; ++i)", trips=RUN):
+            emitter.line(f"out0[{row} * {self.n} + begin + i] = order[i];")
         threads = (-(-self.n // RUN), self.rows, 1)
         what = f"Sorts runs of {RUN} of {self.rows} rows of {self.n} elements, a run a thread."
         return kernel_call(emitter, [order], what, threads)
@@ -102,7 +115,7 @@ class _Sort:
         emitter.line("const int before = begin - low;")
         # How many of the elements before ours come from the left run: at least `left`, at most `most`.
         emitter.line("int left = max(0, before - (high - middle)), most = min(before, middle - low);")
-        with emitter.block("while (left < most)"):
+        with emitter.block("while (left < most)", trips=width.bit_length() + 1):
             emitter.line("const int half_way = (left + most) / 2;")
             emitter.line("const int q = from[low + half_way], p = from[middle + before - half_way - 1];")
             test = self._before(emitter, at, "p", "q")
@@ -110,7 +123,7 @@ class _Sort:
             emitter.line("else left = half_way + 1;")
         emitter.line("int right = middle + before - left;")
         emitter.line("left += low;")
-        with emitter.block(f"for (int i = begin; i < min(begin + {MERGED}, high); ++i)"):
+        with emitter.block(f"for (int i = begin; i < min(begin + {MERGED}, high); ++i)", trips=MERGED):
             emitter.line("bool take_right = left >= middle;")
             with emitter.block("if (left < middle && right < high)"):
                 emitter.line("const int p = from[right], q = from[left];")
@@ -121,7 +134,7 @@ class _Sort:
         args = ("constant int& width", struct.pack("<i", width))
         return kernel_call(emitter, [merged], comment, threads, args=args)
 
-    def _gather(self, order: Value) -> KernelCall:
+    def gather(self, order: Value) -> KernelCall:
         """The operands in order."""
         emitter = self.group.emitter(self.target)
         walk = grid.axes(self.shape)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from mlir_lowering.emit import Emitter, Expr
+from mlir_lowering.emit import Emitter, Expr, wrap
 from mlir_lowering.graph import Op, ScatterDimensionNumbers
 from mlir_lowering.index import Index, Ix, delinearize, linearize, variable
 from mlir_lowering.kernel import Group, KernelCall, ScheduleDef, kernel_call
@@ -38,7 +38,7 @@ def _emit_dynamic_update_slice(group: Group, target: Target) -> list[KernelCall]
     size = math.prod(update.shape)
     emitter.line(f"const int end = min(int(tid.x + 1) * {STRIP}, {size});")
     emitter.line("PJRT_INDEPENDENT")
-    with emitter.block(f"for (int i = int(tid.x) * {STRIP}; i < end; ++i)"):
+    with emitter.block(f"for (int i = int(tid.x) * {STRIP}; i < end; ++i)", trips=min(STRIP, size)):
         index = delinearize(variable("i", size), update.shape)
         value = emitter.load(update, index)
         at = linearize(tuple(ix + offset for ix, offset in zip(index, offsets, strict=True)), operand.shape)
@@ -65,6 +65,9 @@ class Scatter:
         self.scatter_extents = [update_shape[d] for d in self.scatter_dims]
         self.window_extents = [update_shape[d] for d in self.window_dims]
         self.rows, self.window = math.prod(self.scatter_extents), math.prod(self.window_extents)
+        # Rows of one place in the batch: only these can meet.
+        batch = math.prod(self.shape[d] for d in self.numbers.input_batching_dims)
+        self.meeting_rows = self.rows // max(batch, 1)
         # Else different elements of windows never meet.
         self.covers_scattered = any(
             d in self.numbers.scattered_dims_to_operand_dims and update_shape[w] > 1
@@ -87,12 +90,12 @@ class Scatter:
     @contextmanager
     def if_inside(self, emitter: Emitter, scatter: Index) -> Iterator[Index]:
         """A block that runs if a row's window lies inside the operand; where the window begins."""
-        starts = self._starts(emitter, scatter)
-        inside = self._inside(starts)
+        starts = self.starts(emitter, scatter)
+        inside = self.inside(starts)
         with emitter.block(f"if ({inside})" if inside else ""):
-            yield self._base(emitter, scatter, starts)
+            yield self.base(emitter, scatter, starts)
 
-    def _starts(self, emitter: Emitter, scatter: Index) -> list[Expr | None]:
+    def starts(self, emitter: Emitter, scatter: Index) -> list[Expr | None]:
         """Each operand dimension's start as a run-time number (64-bit, so that no test wraps); None: not scattered."""
         starts: list[Expr | None] = [None] * len(self.shape)
         vector = self.numbers.index_vector_dim
@@ -106,7 +109,7 @@ class Scatter:
             starts[d] = Expr(name, value.dtype)
         return starts
 
-    def _inside(self, starts: list[Expr | None]) -> str:
+    def inside(self, starts: list[Expr | None]) -> str:
         """The condition that the window lies inside the operand ("" if it always does)."""
         tests = [
             f"{start} >= 0 && {start} <= {self.shape[d] - self.extent(d)}"
@@ -115,7 +118,7 @@ class Scatter:
         ]
         return " && ".join(tests)
 
-    def _base(self, emitter: Emitter, scatter: Index, starts: list[Expr | None]) -> Index:
+    def base(self, emitter: Emitter, scatter: Index, starts: list[Expr | None]) -> Index:
         """Where a window inside the operand begins: at the starts, at the batch index, or at 0."""
         base: list[Ix] = []
         for d, start in enumerate(starts):
@@ -136,13 +139,16 @@ class Scatter:
         assert position < len(self.scatter_dims)
         return scatter[position]
 
-    def combine(self, emitter: Emitter, old: list[Expr], scatter: Index, inner: Index) -> list[Expr]:
-        """The new elements, where element `inner` of the window of row `scatter` meets `old`."""
+    def elements(self, emitter: Emitter, scatter: Index, inner: Index) -> list[Expr]:
+        """The updates' elements `inner` of the window of row `scatter`."""
         dims = (*self.scatter_dims, *self.window_dims)
         by_dim = dict(zip(dims, (*scatter, *inner), strict=True))
         index = tuple(by_dim[d] for d in range(len(by_dim)))
-        new = [emitter.load(update, index) for update in self.updates]
-        return emitter.region(self.op.regions[0], [*old, *new])
+        return [emitter.load(update, index) for update in self.updates]
+
+    def combine(self, emitter: Emitter, old: list[Expr], scatter: Index, inner: Index) -> list[Expr]:
+        """The new elements, where element `inner` of the window of row `scatter` meets `old`."""
+        return emitter.region(self.op.regions[0], [*old, *self.elements(emitter, scatter, inner)])
 
     def apply(self, emitter: Emitter, base: Index, scatter: Index, inner: Index) -> None:
         """Changes the element under `inner` of a window that begins at `base`."""
@@ -154,7 +160,7 @@ class Scatter:
         for k, result in enumerate(self.op.results):
             emitter.use(result.dtype)
             name = emitter.fresh("old")
-            emitter.line(f"const {result.dtype.msl} {name} = out{k}[{offset}];")
+            emitter.line(f"const {result.dtype.msl} {name} = {wrap(f'out{k}[{offset}]', result.dtype)};")
             old.append(Expr(name, result.dtype))
         for k, value in enumerate(self.combine(emitter, old, scatter, inner)):
             emitter.line(f"out{k}[{offset}] = {value};")
@@ -176,7 +182,7 @@ def _emit_scatter(group: Group, target: Target) -> list[KernelCall]:
         emitter.line(f"const int end = min(int(tid.x + 1) * {strip}, {window});")
         if not scatter.covers_scattered:
             emitter.line("PJRT_INDEPENDENT")
-        with emitter.block(f"for (int i = int(tid.x) * {strip}; i < end; ++i)"):
+        with emitter.block(f"for (int i = int(tid.x) * {strip}; i < end; ++i)", trips=strip):
             scatter.apply(emitter, base, row, delinearize(variable("i", window), scatter.window_extents))
     return update_calls(
         emitter,

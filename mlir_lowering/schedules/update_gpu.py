@@ -2,10 +2,11 @@
 
 Updates that meet in one element are applied by one thread, in row-major order. How rows and elements are shared out
 depends on where updates can meet:
-- nowhere (one row, or indices declared unique): a thread an element of each row's window;
-- only at one place in windows that begin together: a thread takes one place in the window and the windows that begin
-  in its share of the operand;
-- anywhere: a thread an element of the operand looks for the windows that cover it.
+- nowhere (one row a place in the batch, or indices declared unique): a thread an element of each row's window;
+- only at one place in windows that begin together, of few rows: a thread takes one place in the window and the windows
+  that begin in its share of the operand;
+- anywhere, of few rows: a thread an element of the operand looks for the windows that cover it;
+- many rows: they are sorted by where they go (scatter_sorted_gpu.py).
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from mlir_lowering.emit import Expr
+from mlir_lowering.emit import Expr, wrap
 from mlir_lowering.index import Index, Ix, linearize, variable
 from mlir_lowering.kernel import Group, KernelCall
-from mlir_lowering.schedules import grid
+from mlir_lowering.schedules import grid, scatter_sorted_gpu
 from mlir_lowering.schedules.loops import loop_index, merge_loops, merged_extents
 from mlir_lowering.schedules.update import DYNAMIC_UPDATE_SLICE as SOFTWARE_SLICE
 from mlir_lowering.schedules.update import SCATTER as SOFTWARE_SCATTER
@@ -25,6 +26,10 @@ from mlir_lowering.targets import Target
 
 # Threads among which the rows of a scatter are shared out: each looks at every row's indices.
 SHARERS = 4096
+# Rows from which on they are sorted: below, the launches of a sort cost more than looking at every row.
+MANY_ROWS = 1024
+# Tests of elements against windows (each element of the operand looks at every row) up to which nothing is sorted.
+FEW_TESTS = 1 << 20
 
 
 def _emit_dynamic_update_slice(group: Group, target: Target) -> list[KernelCall]:
@@ -60,9 +65,13 @@ def _emit_scatter(group: Group, target: Target) -> list[KernelCall]:
     if not scatter.rows * scatter.window:
         # Its loops do nothing; the buffer plan has given the results the operands' elements.
         return SOFTWARE_SCATTER.emit(group, target)
-    if scatter.rows == 1 or op.attrs.get("unique_indices"):
+    if scatter.meeting_rows == 1 or op.attrs.get("unique_indices"):
         return _apart(group, target, scatter)
-    return _by_element(group, target, scatter) if scatter.covers_scattered else _by_share(group, target, scatter)
+    if scatter.covers_scattered and math.prod(scatter.shape) * scatter.rows <= FEW_TESTS:
+        return _by_element(group, target, scatter)
+    if not scatter.covers_scattered and scatter.rows <= MANY_ROWS:
+        return _by_share(group, target, scatter)
+    return scatter_sorted_gpu.emit(group, target, scatter)
 
 
 def _apart(group: Group, target: Target, scatter: Scatter) -> list[KernelCall]:
@@ -104,7 +113,7 @@ def _by_element(group: Group, target: Target, scatter: Scatter) -> list[KernelCa
     current = []
     for k, result in enumerate(scatter.op.results):
         emitter.use(result.dtype)
-        emitter.line(f"{result.dtype.msl} current{k} = out{k}[{offset}];")
+        emitter.line(f"{result.dtype.msl} current{k} = {wrap(f'out{k}[{offset}]', result.dtype)};")
         current.append(Expr(f"current{k}", result.dtype))
     with scatter.each_row(emitter) as (row, base):
         inner: list[Ix] = []

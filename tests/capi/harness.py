@@ -9,10 +9,26 @@ from typing import Any
 from . import bare
 
 
+def _flag(name: str, value: bool) -> Any:
+    text = ctypes.create_string_buffer(name.encode())
+    return bare.new(
+        "PJRT_NamedValue",
+        name=bare.address(text),
+        name_size=len(name),
+        type=bare.ENUMS["PJRT_NamedValue_Type"]["PJRT_NamedValue_kBool"],
+        value_size=1,
+        bool_value=value,
+    )
+
+
 class Client:
-    def __init__(self, api: bare.Api) -> None:
+    def __init__(self, api: bare.Api, **flags: bool) -> None:
+        """`flags`: create options."""
         self.api = api
-        self.handle = api.call("PJRT_Client_Create").client
+        values = [_flag(*item) for item in flags.items()]  # keeps the names alive
+        options = (bare.STRUCTS["PJRT_NamedValue"] * len(flags))(*values)
+        args = api.call("PJRT_Client_Create", create_options=bare.address(options), num_options=len(flags))
+        self.handle = args.client
         devices = api.call("PJRT_Client_Devices", client=self.handle)
         self.devices = bare.pointers(devices.devices, devices.num_devices)
         self.device = self.devices[0]

@@ -110,6 +110,48 @@ def test_host_strides_with_gaps(client: Client) -> None:
     client.destroy(buffer)
 
 
+def leftover(content: bytes) -> Any:
+    return ctypes.create_string_buffer(content.ljust(bare.struct_size("PJRT_Buffer_MemoryLayout"), b"\0"))
+
+
+# What the address of a destroyed layout may lead to; the last ones are valid layouts of another array.
+LEFTOVERS = {
+    "nothing": leftover(b""),
+    "sizes": leftover(struct.pack("<Q", 4)),
+    "addresses": leftover(bytes.fromhex("4052892fff550000") * 10),
+    "ones": leftover(b"\xff" * 80),
+    "no order": tiled(0, 0),
+    "another rank": tiled(0),
+    "tiles": tiled(1, 0, tiles=1),
+    "another type": bare.new("PJRT_Buffer_MemoryLayout", type=5),
+    "too wide": strided(2**40, 8),
+    "another order": tiled(0, 1),
+    "other strides": strided(4, 8),
+}
+
+
+@pytest.mark.parametrize("order", [(1, 0), (0, 1)])
+@pytest.mark.parametrize("found", LEFTOVERS)
+def test_host_layout_ignored(api: Api, found: str, order: tuple[int, ...]) -> None:
+    """As jaxlib asks: the layout is gone, and the array's own is meant."""
+    client = Client(api, ignore_host_layout=True)
+    array = RNG.standard_normal((2, 3)).astype(np.float32)
+    buffer = put_array(client, array, device_layout=bare.address(tiled(*order)))
+    assert client.get(buffer, LEFTOVERS[found]) == array.tobytes("C" if order == (1, 0) else "F")
+    client.destroy(buffer)
+
+
+def test_host_layout_unmapped(api: Api) -> None:
+    """The address is not even read."""
+    client = Client(api, ignore_host_layout=True)
+    buffer = client.put(1.0, 2.0)
+    target = np.zeros(2, np.float32)
+    args = api.call("PJRT_Buffer_ToHostBuffer", src=buffer, dst=target.ctypes.data, dst_size=8, host_layout=8)
+    client.await_event(args.event)
+    assert target.tolist() == [1, 2]
+    client.destroy(buffer)
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

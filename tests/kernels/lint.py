@@ -40,6 +40,19 @@ _FLAGS = [
     "-Wno-unknown-attributes",
     "-ferror-limit=0",
 ]
+# What published MSL has no precedent for, or means something else on Metal: patterns of the text without comments.
+_SPELLINGS = [
+    (re.compile(pattern), why)
+    for pattern, why in (
+        (r"\b\w+[234]\s*\{(?!\s*$)", "a vector is made with parentheses"),
+        (r"\b[A-Z]\s*\{", "a value is made with parentheses"),
+        (r"\bfmod\s*\(", "Metal's fmod is not exact: pjrt_fmod"),
+        (r"\bdouble\b", "Metal has no double"),
+        (r"\b(constexpr|if constexpr|decltype|noexcept)\b", "kernels do without it"),
+    )
+]
+# OpenCL makes vectors otherwise than MSL. Templates of ours have V for a vector.
+_VECTOR = re.compile(r"\b(V|u?(?:char|short|int|long)[234]|(?:half|bfloat|float)[234])\(")
 # Metal converts between its two 16-bit types when asked to.
 _ALLOWED = re.compile(r"cast from '(half|bfloat)'.* to '(half|bfloat)'.* is not allowed")
 # Text without a suffix is a double in C++, which Metal lacks.
@@ -80,6 +93,9 @@ def check(text: str, clang: str, language: int = 31) -> list[str]:
     problems = _check_with_clang(text, clang, language)
     device_text = _SOFTWARE.sub("", text)
     problems += [f"{name} is no function of MSL" for name in sorted(set(re.findall(r"\b__builtin_\w+", device_text)))]
+    code = re.sub(r"//.*", "", device_text)
+    for pattern, why in _SPELLINGS:
+        problems += [f"{found!r}: {why}" for found in sorted({m[0] for m in pattern.finditer(code)})]
     kernels = list(_KERNEL.finditer(text))
     if not kernels:
         problems.append("no kernel is defined")
@@ -92,7 +108,7 @@ def check(text: str, clang: str, language: int = 31) -> list[str]:
 
 def _check_with_clang(text: str, clang: str, language: int) -> list[str]:
     with tempfile.NamedTemporaryFile("w", suffix=".metal") as file:
-        file.write(text)
+        file.write(_VECTOR.sub(r"lint_make<\1>(", text))
         file.flush()
         command = [clang, *_FLAGS, f"-DMSL_VERSION={language}", f"-I{HEADERS}", file.name]
         result = subprocess.run(command, capture_output=True, text=True, check=False)

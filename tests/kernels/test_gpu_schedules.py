@@ -15,7 +15,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("path", ["tests/kernels/gpu_cases.py", "tests/ops/test_ops.py"])
+@pytest.mark.parametrize(
+    "path", ["tests/kernels/gpu_cases.py", "tests/kernels/test_special_values.py", "tests/ops/test_ops.py"]
+)
 @pytest.mark.parametrize("target", ["apple8"])
 def test_on_the_strict_device(path: str, target: str) -> None:
     environment = os.environ | {"PJRT_METAL_STRICT": target, "JAX_PLATFORMS": "metal,cpu"}

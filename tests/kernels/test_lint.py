@@ -6,6 +6,7 @@ Planted faults are found.
 from __future__ import annotations
 
 import functools
+import re
 
 import jax
 import pytest
@@ -21,7 +22,7 @@ from tests.kernels import lint
 
 assert mlir_lowering.ops
 
-TARGETS = ["apple7:language=30", "apple7:language=31", "apple8:language=31", "apple9:language=31"]
+TARGETS = ["apple7:language=30", "apple7:language=31", "apple8:language=32", "apple9:language=40"]
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +62,28 @@ def kernels_for(text: str) -> dict[str, str]:
     }
     programs |= {case.name: case_text(case) for case in doctor_schedules.CASES}
     return kernels_of(programs, parse_target(text))
+
+
+def test_a_kernel_carries_what_it_calls_and_nothing_else(clang: str) -> None:
+    """The lint reads every function of ours by itself, with what it calls; a kernel has those that it calls."""
+    for function in msl._functions():
+        if function.for_host:
+            continue
+        text = msl.with_functions(f"// {function.name}\nkernel void k(device float* x [[buffer(0)]]) {{\n}}\n", False)
+        assert lint.check(msl.PREAMBLE + text, clang, 30) == [], function.name
+    defined = {f.name for f in msl._functions()}
+    for source in kernels_for("apple8:language=32").values():
+        kernel = source[source.rindex("kernel void") :]
+        called = set(msl._NAME.findall(kernel))
+        carried = [f for f in msl._functions() if f"#ifndef {f.guard}\n" in source]
+        names = {f.name for f in carried}
+        assert called <= names <= defined
+        overloads = [f for f in msl._functions() if f.name in names and not f.for_host]
+        assert carried == overloads, "each once, and all of a name"
+        users = kernel + "".join(f.text for f in carried)
+        for f in carried:
+            definitions = sum(other.name == f.name for other in carried)
+            assert len(re.findall(rf"\b{f.name}\b", re.sub(r"//.*", "", users))) > definitions, f.name
 
 
 def test_all_families_get_the_same_kernels() -> None:
@@ -109,6 +132,11 @@ def test_good_kernel(clang: str) -> None:
         ("exp(sum)", "__builtin_expf(sum)", "__builtin_expf is no function of MSL"),
         ("const float sum", "const double sum", "type 'double'"),
         ("2.0f", "2.0", "double precision constant"),
+        ("exp(sum)", "float2{sum, sum}.x", "a vector is made with parentheses"),
+        ("exp(sum)", "fmod(sum, 2.0f)", "Metal's fmod is not exact"),
+        ("exp(sum)", "float(clamp(long(n), 0l, 5l))", "call to 'clamp' is ambiguous"),
+        ("exp(sum)", "float(clz(ulong(n)))", "call to 'clz' is ambiguous"),
+        ("exp(sum)", "float(popcount(ulong(n)))", "call to 'popcount' is ambiguous"),
         ("simd_sum(", "simd_sum((long)", "no matching function for call to 'simd_sum'"),
         ("out[tid.x] =", "x[tid.x] =", "not assignable"),
         ("if (tid.x < n)", "for (;;) { threadgroup float t[4]; t[0] = 1.0f; }", "outermost scope"),

@@ -303,8 +303,8 @@ void CopiesAreOrdered() {
   const Parts parts;
   auto encoder = parts.f.device->NewEncoder();
   parts.Add(*encoder, 0, 1);
-  encoder->Copy(parts.Part(1), parts.Part(2), Parts::kBytes);      // a blit
-  encoder->Copy(parts.Part(2), parts.Part(3), Parts::kBytes - 1);  // a kernel
+  encoder->Copy(parts.Part(1), parts.Part(2), Parts::kBytes);      // words
+  encoder->Copy(parts.Part(2), parts.Part(3), Parts::kBytes - 1);  // words and bytes
   encoder->Copy(parts.Part(3), parts.Part(4), Parts::kBytes - 1);  // another, after a barrier
   parts.Add(*encoder, 4, 5);
   if (const auto error = Finish(*encoder)) throw *error;
@@ -450,10 +450,11 @@ void ErrorsNameKernels() {
   encoder->Copy({f.a.get(), 0}, {f.b.get(), 0}, 400);
   f.Add(*encoder, 1.0f);
   const auto error = Finish(*encoder);
-  EXPECT(error && Has(*error, Code::kInternal, {"PageFault) (MTLCommandBufferErrorDomain 3); fault in kernel k_add"}));
+  EXPECT(error && Has(*error, Code::kInternal,
+                      {"PageFault) (MTLCommandBufferErrorDomain 3); fault in kernels pjrt_metal_copy_16, k_add"}));
   encoder->Copy({f.a.get(), 0}, {f.b.get(), 0}, 400);
   const auto copying = Finish(*encoder);
-  EXPECT(copying && Has(*copying, Code::kInternal, {"fault in a copy"}));
+  EXPECT(copying && Has(*copying, Code::kInternal, {"fault in kernel pjrt_metal_copy_16"}));
   FakeFail("run");
   {
     const Paused paused;

@@ -22,17 +22,32 @@ void Discovery() {
   const auto device = Only();
   const DeviceInfo& info = device->info();
   EXPECT(info.kind == "Apple Fake");
-  EXPECT(info.target == "apple8:simd_width=32,threads=1024,threadgroup_bytes=32768,language=31");
-  EXPECT(info.platform_version == "Metal, macOS 15.2.1, metal3.1, safe math");
+  EXPECT(info.target == "apple8:simd_width=32,threads=1024,threadgroup_bytes=32768,language=32");
+  EXPECT(info.platform_version == "Metal, macOS 15.2.1, metal3.2, safe math");
   EXPECT(info.memory_bytes == 1ull << 33 && info.max_buffer_bytes == 1ull << 32);
   EXPECT(!device->runs_on_caller());
+  EXPECT(FakeConcurrentCompilation() == 1);
+}
+
+// One GPU, by whichever door it comes.
+void DiscoveryByEitherDoor() {
+  for (const char* shut : {"sandbox", "headless"}) {
+    FakeFail(shut);
+    EXPECT(Only()->info().kind == "Apple Fake");
+  }
+  FakeFail("closed");
+  std::vector<std::string> refused;
+  EXPECT(Discover(&refused).empty());
+  EXPECT(refused.size() == 1 && refused[0].starts_with("Metal found no GPU: MTLCreateSystemDefaultDevice"));
 }
 
 void OlderSystems() {
-  for (const int macos : {14, 13}) {
+  constexpr std::pair<int, const char*> kLanguages[] = {
+      {26, "language=40"}, {16, "language=40"}, {15, "language=32"}, {14, "language=31"}, {13, "language=30"}};
+  for (const auto& [macos, language] : kLanguages) {
     FakeMacos(macos);
     Fixture fixture;  // the fake checks the math mode and the language version
-    EXPECT(fixture.device->info().target.ends_with(macos == 14 ? "language=31" : "language=30"));
+    EXPECT(fixture.device->info().target.ends_with(language));
   }
   FakeMacos(12);
   std::vector<std::string> refused;
@@ -53,7 +68,7 @@ void DispatchesAndCopies() {
   auto encoder = f.device->NewEncoder();
   f.Add(*encoder, 0.5f);
   f.Add(*encoder, 10.0f, {{100, 1, 1}, {64, 2, 4}});
-  encoder->Copy({f.c.get(), 4}, {copied.get(), 0}, 400);     // a blit
+  encoder->Copy({f.c.get(), 4}, {copied.get(), 0}, 400);     // words
   encoder->Copy({f.c.get(), 4}, {copied.get(), 3}, 0);       // nothing
   encoder->Copy({copied.get(), 6}, {copied.get(), 397}, 7);  // bytes
   encoder->Copy({f.a.get(), 0}, {f.b.get(), 4}, 6);          // bytes: only the size is odd
@@ -61,6 +76,43 @@ void DispatchesAndCopies() {
   EXPECT(std::memcmp(f.b->data() + 4, f.a->data(), 6) == 0 && Floats(f.b)[3] == 6.0f);
   for (int i = 0; i < 99; ++i) EXPECT(Floats(copied)[i] == 21.0f * static_cast<float>(i));
   EXPECT(std::memcmp(copied->data() + 397, copied->data() + 6, 7) == 0);
+}
+
+// Every alignment of both ends, and sizes around the widths that a thread may copy.
+void CopiesAtEveryOffset() {
+  Fixture f;
+  constexpr size_t kBytes = 160;
+  const AllocationRef from = f.device->Allocate(kBytes), to = f.device->Allocate(kBytes);
+  for (size_t i = 0; i < kBytes; ++i) from->data()[i] = static_cast<std::byte>(i);
+  for (const size_t source : {0, 1, 4, 16, 20}) {
+    for (const size_t destination : {0, 3, 8, 32}) {
+      for (const size_t bytes : {1, 5, 15, 16, 36, 67, 128}) {
+        std::memset(to->data(), 0xee, kBytes);
+        auto encoder = f.device->NewEncoder();
+        encoder->Copy({from.get(), source}, {to.get(), destination}, bytes);
+        EXPECT(!Finish(*encoder));
+        for (size_t i = 0; i < kBytes; ++i) {
+          const bool written = i >= destination && i < destination + bytes;
+          EXPECT(to->data()[i] == (written ? from->data()[source + i - destination] : std::byte{0xee}));
+        }
+      }
+    }
+  }
+}
+
+// Sixteen bytes a thread, in the encoder of the launches around it.
+void CopiesAreWideAndInOneEncoder() {
+  Fixture f;
+  const AllocationRef to = f.device->Allocate(404);
+  const long threads = FakeThreads(), encoders = FakeEncoders();
+  auto encoder = f.device->NewEncoder();
+  f.Add(*encoder, 1.0f);
+  encoder->Copy({f.a.get(), 0}, {to.get(), 0}, 400);
+  encoder->Copy({f.b.get(), 16}, {to.get(), 400}, 4);
+  f.Add(*encoder, 1.0f);
+  EXPECT(!Finish(*encoder));
+  EXPECT(FakeThreads() - threads == 2 * 100 + 400 / 16 + 1);
+  EXPECT(FakeEncoders() - encoders == 1);
 }
 
 void SyncMakesEffectsVisible() {
@@ -122,7 +174,7 @@ void CompileErrors() {
   const Error broken = compile({"k_bad", "#error planted\nkernel void k_bad() {}", {}, false});
   EXPECT(Has(broken, Code::kInternal,
              {"k_bad: Metal could not compile it: ", "error: #error planted", "(MTLLibraryErrorDomain 3)",
-              "xcrun -sdk macosx metal -std=metal3.1 -fno-fast-math"}));
+              "xcrun -sdk macosx metal -std=metal3.2 -fno-fast-math"}));
   const std::string path = std::strrchr(broken.what(), ' ') + 1;
   std::FILE* saved = std::fopen(path.c_str(), "r");
   EXPECT(saved != nullptr);
@@ -204,9 +256,12 @@ void Threadgroups() {
 
 constexpr Check kChecks[] = {
     {"discovery", Discovery},
+    {"discovery_by_either_door", DiscoveryByEitherDoor},
     {"older_systems", OlderSystems},
     {"other_gpus", OtherGpus},
     {"dispatches_and_copies", DispatchesAndCopies},
+    {"copies_at_every_offset", CopiesAtEveryOffset},
+    {"copies_are_wide_and_in_one_encoder", CopiesAreWideAndInOneEncoder},
     {"sync_makes_effects_visible", SyncMakesEffectsVisible},
     {"completes_in_order", CompletesInOrder},
     {"wraps", Wraps},

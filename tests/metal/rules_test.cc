@@ -52,7 +52,7 @@ struct Metal {
   }
   Ref Pipeline(const char* text = kAdd, const char* name = "k_add") const {
     Id error = nullptr;
-    const Ref library = Library(text, Options(kLanguageVersion3_1), &error);
+    const Ref library = Library(text, Options(kLanguageVersion3_2), &error);
     if (!library) unexpected += ErrorText(error);
     const Ref function = Ref::Adopt(Send<kNewFunctionWithName>(library.get(), String(name).get()));
     const Ref descriptor = New(Class::kMTLComputePipelineDescriptor);
@@ -64,7 +64,6 @@ struct Metal {
   Ref Compute() const {
     return Ref::Retain(Send<kComputeCommandEncoder>(commands.get(), uint64_t{kDispatchTypeConcurrent}));
   }
-  Ref Blit() const { return Ref::Retain(Send<kBlitCommandEncoder>(commands.get())); }
   // A compute encoder in which everything is set for a dispatch.
   Ref Ready(const char* text = kAdd) const {
     const Ref encoder = Compute();
@@ -77,11 +76,6 @@ struct Metal {
   }
   static void Dispatch(const Ref& encoder, Size threads = {64, 1, 1}, Size group = {64, 1, 1}) {
     Send<kDispatchThreads>(encoder.get(), threads, group);
-  }
-  void Copy(const Ref& from, uint64_t source, const Ref& to, uint64_t destination, uint64_t bytes) const {
-    const Ref encoder = Blit();
-    Send<kCopyFromBuffer>(encoder.get(), from.get(), source, to.get(), destination, bytes);
-    End(encoder);
   }
   static void End(const Ref& encoder) { Send<kEndEncoding>(encoder.get()); }
   void Finish() const {
@@ -104,7 +98,7 @@ struct Metal {
     }
   }
   // What the compiler says.
-  void Compile(const char* text, uint64_t language = kLanguageVersion3_1) const {
+  void Compile(const char* text, uint64_t language = kLanguageVersion3_2) const {
     Id error = nullptr;
     if (!Library(text, Options(language), &error)) compiler_said = ErrorText(error) + "\n";
   }
@@ -288,7 +282,7 @@ const Fault kFaults[] = {
     {"two_encoders",
      [](Metal& m) {
        auto e = m.Compute();
-       auto f = m.Blit();
+       auto f = m.Compute();
        m.End(f);
        Send<kRetain>(e.get());
      },
@@ -364,11 +358,6 @@ const Fault kFaults[] = {
        m.Finish();
      },
      "k_add: buffer 0 was released before the GPU read it"},
-    // Blits.
-    {"blit_alignment", [](Metal& m) { m.Copy(m.a, 2, m.out, 0, 4); }, "blit not a multiple of 4"},
-    {"blit_bounds", [](Metal& m) { m.Copy(m.a, 1020, m.out, 0, 8); }, "blit out of bounds"},
-    {"blit_nothing", [](Metal& m) { m.Copy(m.a, 0, m.out, 0, 0); }, "blit out of bounds, or of nothing"},
-    {"blit_itself", [](Metal& m) { m.Copy(m.a, 0, m.a, 4, 8); }, "blit onto itself"},
     // Resources.
     {"managed", [](Metal& m) { m.Buffer(4, 1 << 4); }, "resource options 0x10"},
     {"untracked", [](Metal& m) { m.Buffer(4, 1 << 8); }, "resource options 0x100"},
@@ -396,16 +385,16 @@ const Fault kFaults[] = {
     {"fast_math",
      [](Metal& m) {
        Id e = nullptr;
-       m.Library(kAdd, m.Options(kLanguageVersion3_1, true), &e);
+       m.Library(kAdd, m.Options(kLanguageVersion3_2, true), &e);
      },
      "fast math"},
     {"language",
      [](Metal& m) {
        FakeMacos(13);
        Id e = nullptr;
-       m.Library(kAdd, m.Options(kLanguageVersion3_1), &e);
+       m.Library(kAdd, m.Options(kLanguageVersion3_2), &e);
      },
-     "language version 0x30001"},
+     "language version 0x30002"},
     // Objects.
     {"use_after_release",
      [](Metal& m) {
@@ -423,7 +412,7 @@ const Fault kFaults[] = {
     {"name_released",
      [](Metal& m) {
        Id e = nullptr;
-       auto l = m.Library(kAdd, m.Options(kLanguageVersion3_1), &e);
+       auto l = m.Library(kAdd, m.Options(kLanguageVersion3_2), &e);
        const Id name = String("k_add").get();
        Send<kNewFunctionWithName>(l.get(), name);
      },

@@ -35,3 +35,11 @@ def test_without_metal_there_is_no_device(tmp_path: Path) -> None:
     )
     binary = program([*build_fake.DEVICE, source])
     assert run([str(binary)]).stdout == "0 no Metal: this process lacks MTLCopyAllDevices"
+
+
+def test_core_graphics_is_asked_for(programs: dict[str, Path]) -> None:
+    """Apple gives no default device without it; where it is not, as here, that is said and nothing else."""
+    result = run(["env", "PJRT_METAL_LOG=1", str(programs["metal_device_test"]), "discovery"])
+    assert result.returncode == 0, result.stderr
+    assert "metal: no CoreGraphics" in result.stderr and "CoreGraphics.framework/CoreGraphics" in result.stderr
+    assert "a default device, 1 in the list" in result.stderr

@@ -38,3 +38,40 @@ def test_equals_the_cpus(name: str, dtype: Any) -> None:
     rtol = 1e-5 if dtype is np.complex64 else 1e-13
     for part in (np.real, np.imag):
         np.testing.assert_allclose(part(metal), part(cpu), rtol=rtol)
+
+
+SPECIAL = [
+    0j, complex(-0.0, 0.0), complex(0.0, -0.0), complex(-0.0, -0.0), 1 + 0j, -1 + 0j, 1j, -1j, 2 + 0j, -2 + 0j,
+    0.5 + 0j, -0.5 + 0j, 2j, -2 + 0.5j, 2 + 1j, 1e-30 + 0j, 3e38 + 0j, 1 + 3e38j, complex(INF, 0), complex(-INF, 0),
+    complex(0, INF), complex(INF, INF), complex(INF, 1), complex(2, -INF), complex(NAN, 0), complex(0, NAN),
+    complex(NAN, NAN), complex(1, NAN), complex(INF, NAN),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_special_powers_are_the_cpus(dtype: Any) -> None:
+    """Every pair of special numbers. Of finite ones whose power overflows the CPU makes inf + nan j where ours, and
+    numpy's, is inf + 0j."""
+    base, exponent = (x.ravel().astype(dtype) for x in np.meshgrid(SPECIAL, SPECIAL))
+    with jax.enable_x64(True):
+        metal, cpu = (
+            np.asarray(jax.jit(jnp.power)(*(jax.device_put(x, jax.devices(p)[0]) for x in (base, exponent))))
+            for p in ("metal", "cpu")
+        )
+    overflow = np.isinf(cpu.real) & np.isnan(cpu.imag) & np.isfinite(base) & np.isfinite(exponent)
+    assert overflow.sum() < 6
+    assert np.all(np.isinf(metal[overflow].real) & (metal[overflow].imag == 0))
+    for part in (np.real, np.imag):
+        np.testing.assert_allclose(part(metal)[~overflow], part(cpu)[~overflow], rtol=1e-5, atol=1e-6)
+    zero = (base == 0) & (exponent != 0)
+    falls = (exponent.imag == 0) & (exponent.real > 0)
+    assert np.all(metal[zero & falls] == 0)
+    assert np.all(np.isnan(metal[zero & ~falls]))
+
+
+def test_root_and_reciprocal_root_of_the_largest() -> None:
+    z = np.array([3e38 + 3e38j, -3e38 + 3e38j, 3e38 - 1j, -3e38 - 3e38j, 3e38j, 4e37 + 1e37j], np.complex64)
+    wide = np.sqrt(z.astype(np.complex128))
+    on = jax.device_put(z, jax.devices("metal")[0])
+    np.testing.assert_allclose(np.asarray(jax.jit(jax.lax.rsqrt)(on)), 1 / wide, rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(jax.jit(jax.lax.sqrt)(on)), wide, rtol=1e-6)

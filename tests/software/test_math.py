@@ -31,7 +31,7 @@ FLAGS = [
     "-fPIC",
     "-shared",
 ]
-FLAGS += ["-fno-trapping-math", "-ffp-contract=fast", "-mprefer-vector-width=512"]
+FLAGS += ["-fno-trapping-math", "-ffp-contract=off", "-mprefer-vector-width=512"]
 # glibc's documented errors reach 4 ulp (cbrt).
 DOUBLE_ULP = 4.0
 # numpy's name, MSL's.

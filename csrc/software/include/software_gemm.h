@@ -9,6 +9,36 @@ struct gemm_vector {
   typedef T unaligned __attribute__((vector_size(Bytes), aligned(alignof(T)), may_alias));
 };
 
+// a * b + c by element, with one rounding where the CPU has that for T: twice the speed of two instructions.
+template <class T, int Bytes>
+SOFTWARE_INLINE typename gemm_vector<T, Bytes>::type multiply_add(typename gemm_vector<T, Bytes>::type a,
+                                                                  typename gemm_vector<T, Bytes>::type b,
+                                                                  typename gemm_vector<T, Bytes>::type c) {
+#if defined(__clang__)
+#pragma clang fp contract(fast)
+  return a * b + c;
+#else
+#if defined(__FMA__)
+#if defined(__AVX512F__)
+  if constexpr (is_same<T, float> && Bytes == 64) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
+  if constexpr (is_same<T, double> && Bytes == 64) return __builtin_ia32_vfmaddpd512_mask(a, b, c, -1, 4);
+#endif
+  if constexpr (is_same<T, float> && Bytes == 32) return __builtin_ia32_vfmaddps256(a, b, c);
+  if constexpr (is_same<T, double> && Bytes == 32) return __builtin_ia32_vfmaddpd256(a, b, c);
+  if constexpr (is_same<T, float> && Bytes == 16) return __builtin_ia32_vfmaddps(a, b, c);
+  if constexpr (is_same<T, double> && Bytes == 16) return __builtin_ia32_vfmaddpd(a, b, c);
+#elif defined(__aarch64__)
+  // The compiler makes one instruction of the lanes.
+  if constexpr (is_same<T, float> || is_same<T, double>) {
+#pragma GCC unroll 16
+    for (int i = 0; i < Bytes / int(sizeof(T)); ++i) c[i] = madd(a[i], b[i], c[i]);
+    return c;
+  }
+#endif
+  return a * b + c;
+#endif
+}
+
 // c[r][j] = (accumulate ? c[r][j] : 0) + sum over k of a[r][k] * b[k][j] for Rows rows and Vectors
 // vectors of Bytes bytes. a[r][k] is at a[r * row_step + k * k_step]; rows of b start every
 // `b_step` elements, those of c every `c_step`. All Rows * Vectors sums stay in registers: 12 x 2
@@ -40,7 +70,10 @@ inline __attribute__((always_inline)) void gemm_tile(const T* __restrict a, int 
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 4
-      for (int v = 0; v < Vectors; ++v) sum[r][v] += a[r * row_step + k * k_step] * row[v];
+      for (int v = 0; v < Vectors; ++v) {
+        // Less zero: the same number in every lane.
+        sum[r][v] = multiply_add<T, Bytes>(a[r * row_step + k * k_step] - V{}, row[v], sum[r][v]);
+      }
   }
 #pragma GCC unroll 16
   for (int r = 0; r < Rows; ++r)

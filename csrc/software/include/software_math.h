@@ -5,6 +5,13 @@
 #pragma once
 
 #define SOFTWARE_INLINE inline __attribute__((always_inline))
+// A function out of line: each copy of a long one costs the compiler some 25 ms, a call next to nothing. Loops over it
+// are vector code all the same, since the compiler makes a clone for its vectors; clang makes none.
+#if defined(__clang__) || defined(SOFTWARE_STRICT)
+#define SOFTWARE_FUNCTION SOFTWARE_INLINE
+#else
+#define SOFTWARE_FUNCTION static __attribute__((noinline, const, simd("notinbranch")))
+#endif
 
 namespace software {
 
@@ -12,6 +19,16 @@ SOFTWARE_INLINE ulong bits_of(double x) { return __builtin_bit_cast(ulong, x); }
 SOFTWARE_INLINE uint bits_of(float x) { return __builtin_bit_cast(uint, x); }
 SOFTWARE_INLINE double double_of(ulong x) { return __builtin_bit_cast(double, x); }
 SOFTWARE_INLINE float float_of(uint x) { return __builtin_bit_cast(float, x); }
+
+// a * b + c where one rounding or two both serve: one where that is a single instruction. Compilers contract nothing by
+// themselves (compiler.cc), so that a function's value does not depend on what it is inlined into.
+#if defined(__FMA__) || defined(__aarch64__)
+SOFTWARE_INLINE float madd(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+SOFTWARE_INLINE double madd(double a, double b, double c) { return __builtin_fma(a, b, c); }
+#else
+SOFTWARE_INLINE float madd(float a, float b, float c) { return a * b + c; }
+SOFTWARE_INLINE double madd(double a, double b, double c) { return a * b + c; }
+#endif
 
 // 2^n for integral n in [-1022, 1023], given as double(n) + 0x1.8p52: n is in the sum's low bits.
 SOFTWARE_INLINE double power_of_two(double shifted) { return double_of((bits_of(shifted) << 52) + (1023ul << 52)); }
@@ -25,14 +42,14 @@ SOFTWARE_INLINE exp2_parts split_exp2(double z) {
   const double shifted = z + 0x1.8p52;
   const double r = z - (shifted - 0x1.8p52);
   double p = 1.020875215996963156e-7;
-  p = p * r + 1.325530652186495162e-6;
-  p = p * r + 0.00001525265869813068296;
-  p = p * r + 0.0001540345554472542793;
-  p = p * r + 0.001333355822301265378;
-  p = p * r + 0.009618129159725268813;
-  p = p * r + 0.05550410866454063962;
-  p = p * r + 0.2402265069581217372;
-  p = p * r + 0.6931471805599470259;
+  p = madd(p, r, 1.325530652186495162e-6);
+  p = madd(p, r, 0.00001525265869813068296);
+  p = madd(p, r, 0.0001540345554472542793);
+  p = madd(p, r, 0.001333355822301265378);
+  p = madd(p, r, 0.009618129159725268813);
+  p = madd(p, r, 0.05550410866454063962);
+  p = madd(p, r, 0.2402265069581217372);
+  p = madd(p, r, 0.6931471805599470259);
   return {power_of_two(shifted), p * r};
 }
 // Limits that still overflow or underflow a float. A NaN stays.
@@ -42,11 +59,11 @@ SOFTWARE_INLINE double clamp_exponent(double z) {
 }
 SOFTWARE_INLINE double exp2_wide(double z) {
   const exp2_parts e = split_exp2(clamp_exponent(z));
-  return e.scale + e.scale * e.tail;
+  return madd(e.scale, e.tail, e.scale);
 }
 SOFTWARE_INLINE double expm1_wide(double x) {
   const exp2_parts e = split_exp2(clamp_exponent(x * 1.4426950408889634));
-  return (e.scale - 1.0) + e.scale * e.tail;
+  return madd(e.scale, e.tail, e.scale - 1.0);
 }
 
 // exp in float: exp(x) = 2^n (1 + tail), tail in [-0.3, 0.42], for |x| < 2^21.
@@ -56,17 +73,17 @@ struct exp_parts {
 };
 SOFTWARE_INLINE float exp_tail(float r) {
   float p = 0.001381459648f;
-  p = p * r + 0.008368844003f;
-  p = p * r + 0.04166839547f;
-  p = p * r + 0.166665196f;
-  p = p * r + 0.499999934f;
-  return r * r * p + r;
+  p = madd(p, r, 0.008368844003f);
+  p = madd(p, r, 0.04166839547f);
+  p = madd(p, r, 0.166665196f);
+  p = madd(p, r, 0.499999934f);
+  return madd(r * r, p, r);
 }
 SOFTWARE_INLINE exp_parts split_exp(float x) {
-  const float shifted = x * 1.44269504f + 0x1.8p23f;
+  const float shifted = madd(x, 1.44269504f, 0x1.8p23f);
   const float n = shifted - 0x1.8p23f;
   // ln(2) in two parts, the first short enough that n times it is exact.
-  const float r = (x - n * 0x1.62e400p-1f) - n * 0x1.7f7d1cp-20f;
+  const float r = madd(n, -0x1.7f7d1cp-20f, madd(n, -0x1.62e400p-1f, x));
   return {int(bits_of(shifted)) - 0x4b400000, exp_tail(r)};
 }
 // (1 + tail) * 2^n for n in [-252, 254]: in two steps, for the least and the greatest n.
@@ -74,19 +91,19 @@ SOFTWARE_INLINE float scale_exp(exp_parts e) {
   const int half = e.n >> 1;
   const float first = float_of(uint(half + 127) << 23);
   const float second = float_of(uint(e.n - half + 127) << 23);
-  return (e.tail * first + first) * second;
+  return madd(e.tail, first, first) * second;
 }
 
 // atanh(s) for |s| <= (sqrt(2) - 1) / (sqrt(2) + 1).
 SOFTWARE_INLINE double atanh_core(double s) {
   const double z = s * s;
   double p = 0.08410653380238385746;
-  p = p * z + 0.09061762389385134325;
-  p = p * z + 0.1111168756291543927;
-  p = p * z + 0.1428570854234288661;
-  p = p * z + 0.2000000002626357319;
-  p = p * z + 0.333333333332933799;
-  return s + s * z * p;
+  p = madd(p, z, 0.09061762389385134325);
+  p = madd(p, z, 0.1111168756291543927);
+  p = madd(p, z, 0.1428570854234288661);
+  p = madd(p, z, 0.2000000002626357319);
+  p = madd(p, z, 0.333333333332933799);
+  return madd(s * z, p, s);
 }
 // x = m * 2^e with m in [sqrt(1/2), sqrt(2)), for normal positive x.
 struct log_parts {
@@ -103,13 +120,13 @@ SOFTWARE_INLINE log_parts split_log(double x) {
 // ln(x) without its special cases.
 SOFTWARE_INLINE double log_wide(double x) {
   const log_parts p = split_log(x);
-  return p.e * 0.69314718055994531 + 2.0 * atanh_core((p.m - 1.0) / (p.m + 1.0));
+  return madd(p.e, 0.69314718055994531, 2.0 * atanh_core((p.m - 1.0) / (p.m + 1.0)));
 }
 // ln(1 + x) without special cases: x itself, not the rounded 1 + x, enters where it matters.
 SOFTWARE_INLINE double log1p_wide(double x) {
   const log_parts p = split_log(1.0 + x);
   const double f = p.e == 0.0 ? x : p.m - 1.0;
-  return p.e * 0.69314718055994531 + 2.0 * atanh_core(f / (2.0 + f));
+  return madd(p.e, 0.69314718055994531, 2.0 * atanh_core(f / (2.0 + f)));
 }
 // `value`, the logarithm of x computed without special cases, with them.
 SOFTWARE_INLINE float finish_log(float x, float value) {
@@ -137,45 +154,45 @@ SOFTWARE_INLINE angle reduce_angle(float x) {
   const double f0 = t0 - __builtin_rint(t0);
   const double f1 = t1 - __builtin_rint(t1);
   // 4 turns' quadrant, rounded to nearest; subtracted from the first part, where that is exact.
-  const double shifted = (f0 + f1 + t2) * 4.0 + 0x1.8p52;
-  const double turns = (((f0 - (shifted - 0x1.8p52) * 0.25) + f1) + t2) + t3;
+  const double shifted = madd(f0 + f1 + t2, 4.0, 0x1.8p52);
+  const double turns = ((madd(shifted - 0x1.8p52, -0.25, f0) + f1) + t2) + t3;
   const double r = turns * 6.283185307179586477;
   const double z = r * r;
   double s = 2.718237271937293795e-6;
-  s = s * z - 0.0001983932713955635936;
-  s = s * z + 0.008333329362312031082;
-  s = s * z - 0.1666666664142726562;
+  s = madd(s, z, -0.0001983932713955635936);
+  s = madd(s, z, 0.008333329362312031082);
+  s = madd(s, z, -0.1666666664142726562);
   double c = -2.720955225384616185e-7;
-  c = c * z + 0.00002479951182064754336;
-  c = c * z - 0.001388888372284204501;
-  c = c * z + 0.04166666662247951969;
-  return {r + r * z * s, 1.0 - 0.5 * z + z * z * c, bits_of(shifted)};
+  c = madd(c, z, 0.00002479951182064754336);
+  c = madd(c, z, -0.001388888372284204501);
+  c = madd(c, z, 0.04166666662247951969);
+  return {madd(r * z, s, r), madd(z * z, c, madd(z, -0.5, 1.0)), bits_of(shifted)};
 }
 
 // asin(t) for |t| <= 1/2.
 SOFTWARE_INLINE double asin_core(double t) {
   const double z = t * t;
   double p = 0.03762997952826579454;
-  p = p * z + 0.0143585778175748126;
-  p = p * z + 0.03182866221348427957;
-  p = p * z + 0.04451447231390692834;
-  p = p * z + 0.075005170015904825;
-  p = p * z + 0.1666665977690044771;
-  return t + t * z * p;
+  p = madd(p, z, 0.0143585778175748126);
+  p = madd(p, z, 0.03182866221348427957);
+  p = madd(p, z, 0.04451447231390692834);
+  p = madd(p, z, 0.075005170015904825);
+  p = madd(p, z, 0.1666665977690044771);
+  return madd(t * z, p, t);
 }
 // atan(t) for 0 <= t <= 1.
 SOFTWARE_INLINE double atan_core(double t) {
   const double z = t * t;
   double p = -0.001827210194474278216;
-  p = p * z + 0.01106443293374650816;
-  p = p * z - 0.03145569776848428233;
-  p = p * z + 0.05823456223893833124;
-  p = p * z - 0.08419461186743403844;
-  p = p * z + 0.1095757761226053887;
-  p = p * z - 0.1426524586134026313;
-  p = p * z + 0.1999863869510076061;
-  p = p * z - 0.3333330187062108751;
-  return t + t * z * p;
+  p = madd(p, z, 0.01106443293374650816);
+  p = madd(p, z, -0.03145569776848428233);
+  p = madd(p, z, 0.05823456223893833124);
+  p = madd(p, z, -0.08419461186743403844);
+  p = madd(p, z, 0.1095757761226053887);
+  p = madd(p, z, -0.1426524586134026313);
+  p = madd(p, z, 0.1999863869510076061);
+  p = madd(p, z, -0.3333330187062108751);
+  return madd(t * z, p, t);
 }
 
 }  // namespace software
@@ -294,7 +311,7 @@ SOFTWARE_INLINE float exp2(float x) {
   const float n = rint(y);
   return software::scale_exp({int(n), software::exp_tail((y - n) * 0.6931471806f)});
 }
-SOFTWARE_INLINE float exp10(float x) { return float(software::exp2_wide(x * 3.3219280948873623)); }
+SOFTWARE_FUNCTION float exp10(float x) { return float(software::exp2_wide(x * 3.3219280948873623)); }
 
 SOFTWARE_INLINE float log(float x) {
   // x = m * 2^k with m in [sqrt(1/2), sqrt(2)); denormals are made normal.
@@ -304,33 +321,33 @@ SOFTWARE_INLINE float log(float x) {
   const float f = software::float_of(bits - (uint(k) << 23)) - 1.0f;
   const float e = float(tiny ? k - 24 : k);
   float p = 0.06915545301f;
-  p = p * f - 0.1178983887f;
-  p = p * f + 0.1187290847f;
-  p = p * f - 0.1238433846f;
-  p = p * f + 0.142186669f;
-  p = p * f - 0.1666925174f;
-  p = p * f + 0.2000222615f;
-  p = p * f - 0.2499998658f;
-  p = p * f + 0.3333331045f;
+  p = software::madd(p, f, -0.1178983887f);
+  p = software::madd(p, f, 0.1187290847f);
+  p = software::madd(p, f, -0.1238433846f);
+  p = software::madd(p, f, 0.142186669f);
+  p = software::madd(p, f, -0.1666925174f);
+  p = software::madd(p, f, 0.2000222615f);
+  p = software::madd(p, f, -0.2499998658f);
+  p = software::madd(p, f, 0.3333331045f);
   const float square = f * f;
-  const float low = e * 0x1.7f7d1cp-20f + f * square * p;
-  return software::finish_log(x, e * 0x1.62e400p-1f + ((low - 0.5f * square) + f));
+  const float low = software::madd(e, 0x1.7f7d1cp-20f, f * square * p);
+  return software::finish_log(x, software::madd(e, 0x1.62e400p-1f, software::madd(square, -0.5f, low) + f));
 }
-SOFTWARE_INLINE float log2(float x) {
+SOFTWARE_FUNCTION float log2(float x) {
   return software::finish_log(x, float(software::log_wide(x) * 1.4426950408889634));
 }
-SOFTWARE_INLINE float log10(float x) {
+SOFTWARE_FUNCTION float log10(float x) {
   return software::finish_log(x, float(software::log_wide(x) * 0.43429448190325183));
 }
 
-SOFTWARE_INLINE float sin(float x) {
+SOFTWARE_FUNCTION float sin(float x) {
   const software::angle a = software::reduce_angle(x);
   const float value = float(a.quadrant & 1 ? a.cos : a.sin);
   const uint flip = uint(a.quadrant & 2) << 30;
   const float sine = software::float_of(software::bits_of(value) ^ flip ^ (software::bits_of(x) & 0x80000000u));
   return isfinite(x) ? sine : __builtin_nanf("");
 }
-SOFTWARE_INLINE float cos(float x) {
+SOFTWARE_FUNCTION float cos(float x) {
   const software::angle a = software::reduce_angle(x);
   const float value = float(a.quadrant & 1 ? a.sin : a.cos);
   const uint flip = uint((a.quadrant + 1) & 2) << 30;
@@ -341,35 +358,35 @@ SOFTWARE_INLINE float sincos(float x, float& cosine) {
   cosine = cos(x);
   return sin(x);
 }
-SOFTWARE_INLINE float tan(float x) {
+SOFTWARE_FUNCTION float tan(float x) {
   const software::angle a = software::reduce_angle(x);
   const bool odd = a.quadrant & 1;
   const double ratio = (odd ? -a.cos : a.sin) / (odd ? a.sin : a.cos);
   const float tangent = software::float_of(software::bits_of(float(ratio)) ^ (software::bits_of(x) & 0x80000000u));
   return isfinite(x) ? tangent : __builtin_nanf("");
 }
-SOFTWARE_INLINE float asin(float x) {
+SOFTWARE_FUNCTION float asin(float x) {
   const double a = fabs(x);
   const bool outer = a > 0.5;
-  const double t = outer ? __builtin_sqrt(0.5 - 0.5 * a) : a;
+  const double t = outer ? __builtin_sqrt(software::madd(a, -0.5, 0.5)) : a;
   const double inner = software::asin_core(t);
-  return copysign(float(outer ? 1.5707963267948966 - 2.0 * inner : inner), x);
+  return copysign(float(outer ? software::madd(inner, -2.0, 1.5707963267948966) : inner), x);
 }
-SOFTWARE_INLINE float acos(float x) {
+SOFTWARE_FUNCTION float acos(float x) {
   const double a = fabs(x);
   const bool outer = a > 0.5;
-  const double t = outer ? __builtin_sqrt(0.5 - 0.5 * a) : a;
+  const double t = outer ? __builtin_sqrt(software::madd(a, -0.5, 0.5)) : a;
   const double inner = software::asin_core(t);
   const double high = outer ? 2.0 * inner : 1.5707963267948966 - inner;
   return float(x < 0.0f ? 3.1415926535897932 - high : high);
 }
-SOFTWARE_INLINE float atan(float x) {
+SOFTWARE_FUNCTION float atan(float x) {
   const double a = fabs(x);
   const bool outer = a > 1.0;
   const double inner = software::atan_core(outer ? 1.0 / a : a);
   return copysign(float(outer ? 1.5707963267948966 - inner : inner), x);
 }
-SOFTWARE_INLINE float atan2(float y, float x) {
+SOFTWARE_FUNCTION float atan2(float y, float x) {
   const double a = fabs(x);
   const double b = fabs(y);
   const bool steep = b > a;
@@ -385,11 +402,11 @@ SOFTWARE_INLINE float atan2(float y, float x) {
   return ordered ? copysign(float(r), y) : x + y;
 }
 
-SOFTWARE_INLINE float sinh(float x) {
+SOFTWARE_FUNCTION float sinh(float x) {
   const double e = software::expm1_wide(fabs(x));
   return copysign(float(0.5 * (e + e / (e + 1.0))), x);
 }
-SOFTWARE_INLINE float cosh(float x) {
+SOFTWARE_FUNCTION float cosh(float x) {
   const double e = software::exp2_wide(fabs(x) * 1.4426950408889634);
   return float(0.5 * (e + 1.0 / e));
 }
@@ -398,33 +415,33 @@ SOFTWARE_INLINE float tanh(float x) {
   const float a = fabs(x);
   const float z = a * a;
   float p = -0.005905845807f;
-  p = p * z + 0.02080536475f;
-  p = p * z - 0.05378667756f;
-  p = p * z + 0.1333195817f;
-  p = p * z - 0.3333329927f;
-  const float near = a * z * p + a;
+  p = software::madd(p, z, 0.02080536475f);
+  p = software::madd(p, z, -0.05378667756f);
+  p = software::madd(p, z, 0.1333195817f);
+  p = software::madd(p, z, -0.3333329927f);
+  const float near = software::madd(a * z, p, a);
   const float bounded = a > 9.1f ? 9.1f : a;
   const float far = 1.0f - 2.0f / (software::scale_exp(software::split_exp(2.0f * bounded)) + 1.0f);
   return copysign(a < 0.6f ? near : far, x);
 }
-SOFTWARE_INLINE float asinh(float x) {
+SOFTWARE_FUNCTION float asinh(float x) {
   const double a = fabs(x);
-  const double value = software::log1p_wide(a + a * a / (1.0 + __builtin_sqrt(1.0 + a * a)));
+  const double value = software::log1p_wide(a + a * a / (1.0 + __builtin_sqrt(software::madd(a, a, 1.0))));
   return isfinite(x) ? copysign(float(value), x) : x;
 }
-SOFTWARE_INLINE float acosh(float x) {
+SOFTWARE_FUNCTION float acosh(float x) {
   const double t = double(x) - 1.0;
   const float value = float(software::log1p_wide(t + __builtin_sqrt(t * (t + 2.0))));
   return x >= 1.0f ? (isinf(x) ? x : value) : __builtin_nanf("");
 }
-SOFTWARE_INLINE float atanh(float x) {
+SOFTWARE_FUNCTION float atanh(float x) {
   const double a = fabs(x);
   const float value = float(0.5 * software::log1p_wide(2.0 * a / (1.0 - a)));
   const float bounded = a == 1.0 ? __builtin_inff() : value;
   return a <= 1.0 ? copysign(bounded, x) : __builtin_nanf("");
 }
 
-SOFTWARE_INLINE float pow(float x, float y) {
+SOFTWARE_FUNCTION float pow(float x, float y) {
   const float a = fabs(x);
   double l = software::log_wide(a) * 1.4426950408889634;
   l = a == 0.0f ? -__builtin_inf() : l;

@@ -65,6 +65,9 @@ void FailCommandBuffer(MTLCommandBuffer *buffer, int64_t code, const char *text)
 @end
 
 static long dispatches;
+static long dispatched_threads, opened;
+long FakeThreads(void) { return __atomic_load_n(&dispatched_threads, __ATOMIC_SEQ_CST); }
+long FakeEncoders(void) { return __atomic_load_n(&opened, __ATOMIC_SEQ_CST); }
 long FakeDispatches(void) { return __atomic_load_n(&dispatches, __ATOMIC_SEQ_CST); }
 
 @interface FakeDispatch : FakeCommand {
@@ -85,6 +88,7 @@ long FakeDispatches(void) { return __atomic_load_n(&dispatches, __ATOMIC_SEQ_CST
     return;
   }
   __atomic_add_fetch(&dispatches, 1, __ATOMIC_SEQ_CST);
+  __atomic_add_fetch(&dispatched_threads, (long)threads[0] * threads[1] * threads[2], __ATOMIC_SEQ_CST);
   char *wrong = FakeRunKernel(state->kernel, spans, threads, per_threadgroup);
   if (wrong == NULL) return;
   Violation("%s", wrong);
@@ -176,58 +180,13 @@ long FakeDispatches(void) { return __atomic_load_n(&dispatches, __ATOMIC_SEQ_CST
 }
 @end
 
-@interface FakeCopy : FakeCommand {
- @public
-  MTLBuffer *source, *destination;
-  uint64_t from, to, size;
-}
-@end
-@implementation FakeCopy
-- (void)runIn:(MTLCommandBuffer *)buffer {
-  const bool alive = Alive(source) && Alive(destination);
-  CHECK(alive, "a copy's buffer was released before the GPU read it");
-  if (alive) {
-    memmove(destination->bytes + to, source->bytes + from, size);
-  } else {
-    FailCommandBuffer(buffer, 9, "Invalid Resource (00000009:kIOGPUCommandBufferCallbackErrorInvalidResource)");
-  }
-}
-- (void)dealloc {
-  if (Alive(source)) [source release];
-  if (Alive(destination)) [destination release];
-  [super dealloc];
-}
-@end
-
-@implementation MTLBlitCommandEncoder
-- (void)copyFromBuffer:(MTLBuffer *)source
-          sourceOffset:(uint64_t)from
-              toBuffer:(MTLBuffer *)destination
-     destinationOffset:(uint64_t)to
-                  size:(uint64_t)size {
-  CHECK((from | to | size) % 4 == 0, "blit not a multiple of 4");
-  CHECK(Alive(source) && Alive(destination), "blit of a released buffer");
-  const bool inside = from <= source->length && size <= source->length - from && to <= destination->length &&
-                      size <= destination->length - to;
-  CHECK(inside && size > 0, "blit out of bounds, or of nothing");
-  CHECK(source != destination || from + size <= to || to + size <= from, "blit onto itself");
-  if (!inside) return;
-  FakeCopy *copy = [FakeCopy alloc];
-  copy->source = [source retain];
-  copy->destination = [destination retain];
-  copy->from = from;
-  copy->to = to;
-  copy->size = size;
-  [self add:copy];
-}
-@end
-
 // --- Command buffers ---
 
 @implementation MTLCommandBuffer
 - (id)open:(Class)type concurrent:(bool)concurrent {
   CHECK(open == nil && status == kNotEnqueued, "an encoder while another is open, or after commit");
   if (Fails("encoder")) return nil;
+  __atomic_add_fetch(&opened, 1, __ATOMIC_SEQ_CST);
   MTLCommandEncoder *encoder = [type alloc];
   encoder->owner = [self retain];
   encoder->concurrent = concurrent;
@@ -241,9 +200,6 @@ long FakeDispatches(void) { return __atomic_load_n(&dispatches, __ATOMIC_SEQ_CST
 - (id)computeCommandEncoderWithDispatchType:(uint64_t)type {
   CHECK(type <= 1, "dispatch type %lu", type);
   return [self open:objc_getClass("MTLComputeCommandEncoder") concurrent:type == 1];
-}
-- (id)blitCommandEncoder {
-  return [self open:objc_getClass("MTLBlitCommandEncoder") concurrent:false];
 }
 - (void)addCompletedHandler:(Block *)block {
   CHECK(status == kNotEnqueued && handler == NULL, "a handler after commit, or a second one");
@@ -276,6 +232,12 @@ long FakeDispatches(void) { return __atomic_load_n(&dispatches, __ATOMIC_SEQ_CST
   for (size_t i = 0; i < encoder_count; ++i) [encoders[i] release];
   free(encoders);
   free(handler);
+  while (graph_handlers != NULL) {
+    struct GraphHandler *first = graph_handlers;
+    graph_handlers = first->next;
+    free(first->block);
+    free(first);
+  }
   [error release];
   if (status == kNotEnqueued) GiveUpPlace(queue);
   [queue release];

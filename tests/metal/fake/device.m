@@ -1,13 +1,19 @@
 // The device: what the rest is made by.
 #include <unistd.h>
 
-#include "tests/metal/fake/internal.h"
+#include "tests/metal/fake/collections.h"
 
 static const uint64_t kMaxBufferLength = 1ull << 32;
 static long elsewhere;  // allocated by others in this process
 void FakeUseElsewhere(long bytes) { elsewhere = bytes; }
 // MTLLanguageVersion: major << 16 | minor.
-static const uint64_t kMetal30 = 0x30000, kMetal31 = 0x30001;
+static const uint64_t kMetal31 = 0x30001;
+static uint64_t Newest(void) {
+  if (MacosMajor() >= 16) return 0x40000;
+  return MacosMajor() == 15 ? 0x30002 : MacosMajor() == 14 ? kMetal31 : 0x30000;
+}
+static bool concurrent;
+int FakeConcurrentCompilation(void) { return concurrent; }
 
 @implementation MTLDevice
 - (id)name {
@@ -16,6 +22,13 @@ static const uint64_t kMetal30 = 0x30000, kMetal31 = 0x30001;
 - (BOOL)supportsFamily:(int64_t)wanted {
   return !Fails("family") && wanted <= 1000 + Family();
 }
+- (uint64_t)registryID {
+  return 0x100000001;
+}
+- (void)setShouldMaximizeConcurrentCompilation:(BOOL)maximize {
+  CHECK(MacosMajor() >= 14, "shouldMaximizeConcurrentCompilation is in macOS since 13.3");
+  concurrent = maximize;
+}
 - (BOOL)hasUnifiedMemory {
   return YES;
 }
@@ -23,7 +36,7 @@ static const uint64_t kMetal30 = 0x30000, kMetal31 = 0x30001;
   return 1ull << 33;
 }
 - (uint64_t)currentAllocatedSize {
-  return (uint64_t)(FakeAllocated() + elsewhere);
+  return (uint64_t)(FakeAllocated() + FakeWrapped() + elsewhere);
 }
 - (uint64_t)maxBufferLength {
   return kMaxBufferLength;
@@ -54,11 +67,12 @@ static const uint64_t kMetal30 = 0x30000, kMetal31 = 0x30001;
   MTLBuffer *buffer = [MTLBuffer alloc];
   buffer->bytes = bytes;
   buffer->length = length;
+  CountWrapped((long)length);
   return buffer;
 }
 - (id)newLibraryWithSource:(NSString *)source options:(MTLCompileOptions *)options error:(id *)error {
   CHECK(options->safe && options->precise, "fast math");
-  CHECK(options->language == (MacosMajor() >= 14 ? kMetal31 : kMetal30), "language version 0x%lx", options->language);
+  CHECK(options->language == Newest(), "language version 0x%lx", options->language);
   if (Fails("compile")) {
     *error = MakeError("MTLLibraryErrorDomain", 3, "program_source:1:2: error: planted");
     return nil;
@@ -87,7 +101,14 @@ static const uint64_t kMetal30 = 0x30000, kMetal31 = 0x30001;
 }
 @end
 
+static bool default_asked_for;
+id MTLCreateSystemDefaultDevice(void) {
+  default_asked_for = true;
+  return Fails("headless") || Fails("closed") ? nil : [MTLDevice alloc];
+}
+
 id MTLCopyAllDevices(void) {
+  if (Fails("closed") || (Fails("sandbox") && !default_asked_for)) return [NSMutableArray alloc];
   NSArray *devices = [NSArray alloc];
   devices->only = [MTLDevice alloc];
   return devices;

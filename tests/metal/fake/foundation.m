@@ -143,8 +143,10 @@ __attribute__((constructor)) static void Load(void) {
   __objc_msg_forward2 = Unknown;
   family = Number("FAKE_METAL_FAMILY", family);
   macos_major = Number("FAKE_METAL_MACOS", macos_major);
+  const char *fails = getenv("FAKE_METAL_FAIL");
+  if (fails != NULL) FakeFail(fails);
   // The compilers that this process starts need no GPU.
-  unsetenv("LD_PRELOAD");
+  if (getenv("FAKE_METAL_INHERIT") == NULL) unsetenv("LD_PRELOAD");
 }
 
 // --- Foundation ---

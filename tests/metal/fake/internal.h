@@ -141,6 +141,8 @@ id MakeError(const char *domain, int64_t code, const char *text);
   uint64_t mapped;
 }
 @end
+// Bytes of memory that is not the device's, added or taken away.
+void CountWrapped(long bytes);
 MTLBuffer *MakeBuffer(uint64_t length, uint64_t options);
 
 @interface MTLFunction : NSObject {
@@ -228,6 +230,10 @@ enum { kNotEnqueued = 0, kCommitted = 2, kCompleted = 4, kFailed = 5 };
   MTLCommandBufferEncoderInfo **encoders;
   size_t encoder_count;
   Block *handler;
+  struct GraphHandler {
+    Block *block;
+    struct GraphHandler *next;
+  } *graph_handlers;  // MPSGraph's, of the calls in it
   NSError *error;
   MTLCommandBuffer *next;  // in one of the GPU's lists
 }
@@ -248,8 +254,6 @@ typedef struct {
   Bound bound[kFakeMaxBuffers];
   MTLComputePipelineState *state;
 }
-@end
-@interface MTLBlitCommandEncoder : MTLCommandEncoder
 @end
 
 // The GPU takes the committed buffer (and a reference of its own); gpu.m.

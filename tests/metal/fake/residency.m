@@ -21,7 +21,8 @@ typedef struct {
 }
 @end
 
-static int resident, commits;
+static int resident, commits, requests;
+int FakeResidencyRequests(void) { return __atomic_load_n(&requests, __ATOMIC_SEQ_CST); }
 int FakeResident(void) { return __atomic_load_n(&resident, __ATOMIC_SEQ_CST); }
 int FakeResidencyCommits(void) { return __atomic_load_n(&commits, __ATOMIC_SEQ_CST); }
 
@@ -58,6 +59,7 @@ int FakeResidencyCommits(void) { return __atomic_load_n(&commits, __ATOMIC_SEQ_C
 }
 - (void)requestResidency {
   for (int i = 0; i < count; ++i) CHECK(entries[i].staged == 0, "residency requested before commit");
+  __atomic_add_fetch(&requests, 1, __ATOMIC_SEQ_CST);
   requested = true;
 }
 - (void)endResidency {
@@ -98,6 +100,7 @@ int FakeResidencyCommits(void) { return __atomic_load_n(&commits, __ATOMIC_SEQ_C
   return [MTLResidencySet alloc];
 }
 - (BOOL)respondsToSelector:(SEL)selector {
+  if (MacosMajor() < 14 && strcmp(sel_getName(selector), "setShouldMaximizeConcurrentCompilation:") == 0) return NO;
   if (MacosMajor() < 15 && strcmp(sel_getName(selector), "newResidencySetWithDescriptor:error:") == 0) return NO;
   return [super respondsToSelector:selector];
 }

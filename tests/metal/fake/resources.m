@@ -11,6 +11,9 @@ static const uint64_t kPage = 16384;
 static const uint64_t kAlignment = 256;
 
 static long allocated;
+static long wrapped;
+long FakeWrapped(void) { return __atomic_load_n(&wrapped, __ATOMIC_SEQ_CST); }
+void CountWrapped(long bytes) { __atomic_add_fetch(&wrapped, bytes, __ATOMIC_SEQ_CST); }
 long FakeAllocated(void) { return __atomic_load_n(&allocated, __ATOMIC_SEQ_CST); }
 
 // Page-aligned from a page on. Smaller ones are not, and end at a page that nobody may touch.
@@ -41,6 +44,8 @@ MTLBuffer *MakeBuffer(uint64_t length, uint64_t options) {
   if (pages != NULL) {
     munmap(pages, mapped);
     __atomic_sub_fetch(&allocated, (long)length, __ATOMIC_SEQ_CST);
+  } else {
+    CountWrapped(-(long)length);
   }
   bytes = NULL;
   [super dealloc];

@@ -1,0 +1,514 @@
+"""Ops that need a loop nest of their own: reductions, windows, contractions, gathers, updates, sorts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from mlir_lowering.dtypes import BY_NAME, DType
+from tests.fuzz.generate import F32, I32, PRED, Generator
+from tests.fuzz.graph import Array, Block, Op, Shape, Var, dense, i64s
+from tests.fuzz.values import Reject
+
+
+def body(kinds: list[str], dtypes: list[DType]) -> Block:
+    """Folds k accumulators with k elements, each pair by its monoid. "replace": the second."""
+    left = [Var((), d) for d in dtypes]
+    right = [Var((), d) for d in dtypes]
+    block = Block([*left, *right])
+    for kind, a, b, d in zip(kinds, left, right, dtypes, strict=True):
+        if kind == "replace":
+            block.outputs.append(b)
+            continue
+        out = Var((), d)
+        block.ops.append(Op(kind, [a, b], [out]))
+        block.outputs.append(out)
+    return block
+
+
+def argmax_body(kind: str, dtype: DType, index: DType) -> Block:
+    from tests.fuzz.choices import compare_attrs
+
+    a, i, b, j = Var((), dtype), Var((), index), Var((), dtype), Var((), index)
+    block = Block([a, i, b, j])
+
+    def add(op: str, ins: list[Var], dtype: DType, direction: str = "", of: DType = dtype) -> Var:
+        out = Var((), dtype)
+        block.ops.append(Op(op, ins, [out], compare_attrs(direction, of) if direction else {}))
+        return out
+
+    better = add("compare", [a, b], PRED, "GT" if kind == "argmax" else "LT")
+    equal = add("compare", [a, b], PRED, "EQ")
+    first = add("compare", [i, j], PRED, "LT", index)
+    tie = add("and", [equal, first], PRED)
+    keep = add("or", [better, tie], PRED)
+    block.outputs = [add("select", [keep, a, b], dtype), add("select", [keep, i, j], index)]
+    return block
+
+
+def _monoids(dtype: DType) -> list[str]:
+    if dtype.kind == "pred":
+        return ["and", "or", "xor"]
+    if dtype.is_complex:
+        return ["add"]
+    if dtype.is_float:
+        return ["add"] * 4 + ["maximum"] * 3 + ["minimum", "multiply"]
+    return ["add"] * 3 + ["maximum", "minimum", "multiply", "and", "or", "xor"]
+
+
+def identity(kind: str, dtype: DType) -> Array:
+    if dtype.kind == "pred":
+        return np.array(kind == "and")
+    low, high = (-np.inf, np.inf) if dtype.is_float or dtype.is_complex else _range(dtype)
+    value = {"add": 0, "multiply": 1, "maximum": low, "minimum": high, "or": 0, "xor": 0}.get(kind)
+    if kind == "and":
+        value = -1 if dtype.kind == "int" else high
+    return np.array(value).astype(dtype.numpy)
+
+
+def _range(dtype: DType) -> tuple[int, int]:
+    if dtype.kind == "uint":
+        return 0, 2**dtype.bits - 1
+    return -(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1
+
+
+def _dims(g: Generator, rank: int) -> list[int]:
+    chosen = sorted(int(i) for i in g.rng.permutation(rank)[: g.int(1, rank)])
+    return chosen
+
+
+def reduce(g: Generator) -> None:
+    x = g.pick(lambda v: len(v.shape) > 0)
+    count = g.choose([1, 1, 1, 1, 2, 3])
+    xs = [x]
+    for _ in range(count - 1):
+        xs.append(g.of(x.shape, g.dtype()))
+    dims = _dims(g, len(x.shape))
+    kinds = [g.choose(_monoids(v.dtype)) for v in xs]
+    inits = []
+    for v, kind in zip(xs, kinds, strict=True):
+        if count == 1 and g.chance(0.08):
+            inits.append(g.fresh((), v.dtype, plain=True))
+        else:
+            inits.append(g.constant(identity(kind, v.dtype), v.dtype))
+    shape = tuple(n for d, n in enumerate(x.shape) if d not in dims)
+    g.emit(
+        "reduce",
+        [*xs, *inits],
+        [(shape, v.dtype) for v in xs],
+        {"dimensions": i64s(dims), "_dims": dims, "_kinds": kinds},
+        [body(kinds, [v.dtype for v in xs])],
+    )
+
+
+def argmax(g: Generator) -> None:
+    x = g.pick(lambda v: len(v.shape) > 0 and v.dtype.kind in ("float", "int", "uint"))
+    kind, index = g.choose(["argmax", "argmin"]), I32
+    dim = g.int(0, len(x.shape) - 1)
+    at = g.one("iota", [], (x.shape, index), {"iota_dimension": f"{dim} : i64", "_dim": dim})
+    worst = identity("maximum" if kind == "argmax" else "minimum", x.dtype)
+    inits = [g.constant(worst, x.dtype), g.scalar(0 if x.dtype.is_float else 2**31 - 1, index)]
+    shape = tuple(n for d, n in enumerate(x.shape) if d != dim)
+    if x.shape[dim] == 0:
+        raise Reject("empty")
+    g.emit(
+        "reduce",
+        [x, at, *inits],
+        [(shape, x.dtype), (shape, index)],
+        {"dimensions": i64s([dim]), "_dims": [dim], "_kinds": [kind]},
+        [argmax_body(kind, x.dtype, index)],
+    )
+
+
+def softmax(g: Generator) -> None:
+    """x - max(x), sum over the same row, and both used: kernels that keep a row."""
+    x = g.pick(lambda v: len(v.shape) > 0 and v.dtype.is_float and v.size > 0)
+    dim = g.int(0, len(x.shape) - 1)
+    shape = tuple(n for d, n in enumerate(x.shape) if d != dim)
+    rest = [d for d in range(len(x.shape)) if d != dim]
+
+    def row(v: Var, kind: str) -> Var:
+        init = g.constant(identity(kind, x.dtype), x.dtype)
+        (found,) = g.emit(
+            "reduce",
+            [v, init],
+            [(shape, x.dtype)],
+            {"dimensions": i64s([dim]), "_dims": [dim], "_kinds": [kind]},
+            [body([kind], [x.dtype])],
+        )
+        attrs = {"broadcast_dimensions": i64s(rest), "_dims": rest}
+        return g.one("broadcast_in_dim", [found], (x.shape, x.dtype), attrs)
+
+    low = g.one("subtract", [x, row(x, "maximum")], (x.shape, x.dtype))
+    e = g.one("exponential", [low], (x.shape, x.dtype)) if g.chance(0.3) else g.one("abs", [low], (x.shape, x.dtype))
+    g.one(g.choose(["add", "subtract", "maximum"]), [e, row(e, "add")], (x.shape, x.dtype))
+
+
+def reduce_window(g: Generator) -> None:
+    x = g.pick(lambda v: 0 < len(v.shape) <= 4 and v.size <= 600 and v.dtype.name not in ("i4", "ui4"))
+    kind = g.choose([k for k in _monoids(x.dtype) if k not in ("multiply", "xor")])
+    if kind in ("and", "or") and x.dtype.kind != "pred":
+        kind = "add"
+    cumulative = g.chance(0.35)
+    axis = g.int(0, len(x.shape) - 1)
+    size, stride, base, dilation, pads, shape = [], [], [], [], [], []
+    for d, n in enumerate(x.shape):
+        if cumulative:
+            k, s, b, w = (n if d == axis else 1), 1, 1, 1
+            lo, hi = ((n - 1, 0) if g.chance(0.7) else (0, n - 1)) if d == axis else (0, 0)
+            if n == 0:
+                raise Reject("empty")
+        elif g.chance(0.4):
+            k = s = b = w = 1
+            lo = hi = 0
+        else:
+            k, s, b, w = g.int(1, 4), g.choose([1, 1, 2, 3]), g.choose([1, 1, 1, 2]), g.choose([1, 1, 1, 2])
+            lo, hi = g.int(0, 3), g.int(0, 3)
+        whole = max(n + max(n - 1, 0) * (b - 1) + lo + hi, 0)
+        reach = (k - 1) * w + 1
+        size.append(k)
+        stride.append(s)
+        base.append(b)
+        dilation.append(w)
+        pads.append((lo, hi))
+        shape.append((whole - reach) // s + 1 if whole >= reach else 0)
+    if math.prod(size) * math.prod(shape) > 40000:
+        raise Reject("large")
+    init = g.constant(identity(kind, x.dtype), x.dtype)
+    g.emit(
+        "reduce_window",
+        [x, init],
+        [(tuple(shape), x.dtype)],
+        {
+            "window_dimensions": i64s(size),
+            "window_strides": i64s(stride),
+            "base_dilations": i64s(base),
+            "window_dilations": i64s(dilation),
+            "padding": dense(np.array(pads, np.int64), BY_NAME["i64"]),
+            "_window": {"size": size, "stride": stride, "base": base, "dilation": dilation, "pad": pads},
+            "_kinds": [kind],
+        },
+        [body([kind], [x.dtype])],
+    )
+
+
+def dot(g: Generator) -> None:
+    x = g.pick(lambda v: v.dtype.kind != "pred" and v.dtype.bits >= 8)
+    batch = [d for d in range(len(x.shape)) if g.chance(0.2)]
+    contract = [d for d in range(len(x.shape)) if d not in batch and g.chance(0.5)]
+    free = [g.choose(g.dims) for _ in range(g.int(0, 2))]
+    if math.prod(free) > 64:
+        free = free[:1]
+    sizes = [x.shape[d] for d in batch] + [x.shape[d] for d in contract] + free
+    place = [int(i) for i in g.rng.permutation(len(sizes))]
+    shape = [0] * len(sizes)
+    for p, n in zip(place, sizes, strict=True):
+        shape[p] = n
+    right_batch = place[: len(batch)]
+    right_contract = place[len(batch) : len(batch) + len(contract)]
+    if math.prod(shape) > 4 * g.limit or len(shape) > 5:
+        raise Reject("large")
+    y = g.of(tuple(shape), x.dtype)
+    out = [x.shape[d] for d in batch]
+    out += [n for d, n in enumerate(x.shape) if d not in (*batch, *contract)]
+    out += [n for d, n in enumerate(y.shape) if d not in (*right_batch, *right_contract)]
+    wider = {"bf16": F32, "f16": F32, "i8": I32}.get(x.dtype.name)
+    result = wider if wider is not None and g.chance(0.4) else x.dtype
+
+    def numbers(name: str, dims: list[int]) -> str:
+        return f"{name} = [{', '.join(map(str, dims))}]"
+
+    text = ", ".join(
+        (
+            numbers("lhs_batching_dimensions", batch),
+            numbers("rhs_batching_dimensions", right_batch),
+            numbers("lhs_contracting_dimensions", contract),
+            numbers("rhs_contracting_dimensions", right_contract),
+        )
+    )
+    g.one(
+        "dot_general",
+        [x, y],
+        (tuple(out), result),
+        {"dot_dimension_numbers": f"#stablehlo.dot<{text}>", "_dot": (batch, right_batch, contract, right_contract)},
+    )
+
+
+def convolution(g: Generator) -> None:
+    dtype = g.dtype("float") if g.chance(0.9) else g.dtype("int")
+    if dtype.bits < 8 or dtype.bits == 64:
+        raise Reject("dtype")
+    space = g.choose([1, 2, 2])
+    groups = g.choose([1, 1, 1, 2, 3])
+    batches = 1 if groups > 1 else g.choose([1, 1, 1, 1, 2])
+    per_in, per_out = g.choose([1, 2, 3, 4, 5]), g.choose([1, 2, 3, 8])
+    n, sizes = g.int(1, 3) * batches, [g.int(1, 9) for _ in range(space)]
+    kernel = [g.int(1, 4) for _ in range(space)]
+    stride = [g.choose([1, 1, 2, 3]) for _ in range(space)]
+    lhs_dilation = [g.choose([1, 1, 1, 2, 3]) for _ in range(space)]
+    rhs_dilation = [g.choose([1, 1, 1, 2]) for _ in range(space)]
+    reverse = [g.chance(0.15) for _ in range(space)]
+    pads = [(g.int(-1, 3), g.int(-1, 3)) if g.chance(0.6) else (0, 0) for _ in range(space)]
+    out = []
+    for m, k, s, a, b, (lo, hi) in zip(sizes, kernel, stride, lhs_dilation, rhs_dilation, pads, strict=True):
+        whole, reach = (m - 1) * a + 1 + lo + hi, (k - 1) * b + 1
+        if whole < reach:
+            raise Reject("no window fits")
+        out.append((whole - reach) // s + 1)
+    features = per_out * max(groups, batches)
+    logical_lhs, logical_rhs = [n, per_in * groups, *sizes], [features, per_in, *kernel]
+    logical_out = [n // batches, features, *out]
+    layouts = []
+    for _ in range(3):
+        usual = [[0, 1, *range(2, 2 + space)], [0, 1 + space, *range(1, 1 + space)]]
+        layouts.append(g.choose(usual) if g.chance(0.7) else [int(i) for i in g.rng.permutation(2 + space)])
+
+    def physical(logical: list[int], layout: list[int]) -> Shape:
+        shape = [0] * len(logical)
+        for n, d in zip(logical, layout, strict=True):
+            shape[d] = n
+        return tuple(shape)
+
+    def spec(layout: list[int], names: str) -> str:
+        words = [""] * len(layout)
+        for d, name in zip(layout, [names[0], names[1], *map(str, range(space))], strict=True):
+            words[d] = name
+        return f"[{', '.join(words)}]"
+
+    if math.prod(logical_out) > 4 * g.limit:
+        raise Reject("large")
+    x = g.of(physical(logical_lhs, layouts[0]), dtype)
+    y = g.of(physical(logical_rhs, layouts[1]), dtype)
+    names = f"{spec(layouts[0], 'bf')}x{spec(layouts[1], 'oi')}->{spec(layouts[2], 'bf')}"
+    g.one(
+        "convolution",
+        [x, y],
+        (physical(logical_out, layouts[2]), dtype),
+        {
+            "dimension_numbers": f"#stablehlo.conv<{names}>",
+            "feature_group_count": f"{groups} : i64",
+            "batch_group_count": f"{batches} : i64",
+            "window_strides": i64s(stride),
+            "lhs_dilation": i64s(lhs_dilation),
+            "rhs_dilation": i64s(rhs_dilation),
+            "window_reversal": f"array<i1: {', '.join(str(r).lower() for r in reverse)}>",
+            "padding": dense(np.array(pads, np.int64), BY_NAME["i64"]),
+            "_conv": {
+                "lhs": layouts[0], "rhs": layouts[1], "out": layouts[2], "groups": groups, "batch_groups": batches,
+                "stride": stride, "lhs_dilation": lhs_dilation, "rhs_dilation": rhs_dilation, "reverse": reverse,
+                "pad": pads,
+            },
+        },
+    )  # fmt: skip
+
+
+def _start(g: Generator, high: int) -> Var:
+    if g.chance(0.4):
+        return g.scalar(g.int(-1, max(high, 0) + 1), I32)
+    ready = [v for v in g.visible() if v.shape == () and v.dtype is I32]
+    if ready and g.chance(0.6):
+        return g.choose(ready)  # type: ignore[no-any-return]
+    return g.fresh((), I32)
+
+
+def dynamic_slice(g: Generator) -> None:
+    x = g.pick(lambda v: len(v.shape) > 0)
+    size = [n if g.chance(0.4) else g.int(min(1, n), n) for n in x.shape]
+    starts = [_start(g, n - k) for n, k in zip(x.shape, size, strict=True)]
+    g.one("dynamic_slice", [x, *starts], (tuple(size), x.dtype), {"slice_sizes": i64s(size)})
+
+
+def dynamic_update_slice(g: Generator) -> None:
+    x = g.pick(lambda v: len(v.shape) > 0)
+    size = [n if g.chance(0.4) else g.int(min(1, n), n) for n in x.shape]
+    if g.chance(0.5):
+        # A part of the value itself, moved: what is read may be overwritten.
+        where = [g.int(0, n - k) for n, k in zip(x.shape, size, strict=True)]
+        limits = [s + k for s, k in zip(where, size, strict=True)]
+        attrs = {
+            "start_indices": i64s(where), "limit_indices": i64s(limits), "strides": i64s([1] * len(size)),
+            "_slice": (where, limits, [1] * len(size)),
+        }  # fmt: skip
+        u = g.one("slice", [x], (tuple(size), x.dtype), attrs)
+        if g.chance(0.5):
+            dims = [g.int(0, len(size) - 1)]
+            u = g.one("reverse", [u], (u.shape, u.dtype), {"dimensions": i64s(dims), "_dims": dims})
+    else:
+        u = g.of(tuple(size), x.dtype)
+    starts = [_start(g, n - k) for n, k in zip(x.shape, size, strict=True)]
+    g.one("dynamic_update_slice", [x, u, *starts], (x.shape, x.dtype))
+
+
+def _indices(g: Generator, shape: Shape, highs: list[int], vector: int) -> Var:
+    """Positions, some beyond the ends; sometimes computed ones."""
+    dtype = g.choose([I32, I32, I32, BY_NAME["i64"], BY_NAME["ui32"], BY_NAME["ui8"], BY_NAME["i16"]])
+    ready = [v for v in g.visible() if v.shape == shape and v.dtype.is_integer and v.dtype.bits >= 8]
+    if ready and g.chance(0.7):
+        return g.choose(ready)  # type: ignore[no-any-return]
+    high = max([*highs, 0])
+    low = -1 if dtype.kind == "int" and g.chance(0.3) else 0
+    values = g.rng.integers(low, high + (2 if g.chance(0.4) else 1), shape)
+    if g.chance(0.1):
+        values = np.where(g.rng.random(shape) < 0.3, 100, values)
+    v = g.fresh(shape, dtype, plain=True)
+    array = np.asarray(values).astype(dtype.numpy)
+    if g.inputs and g.env[v].array is g.inputs[-1]:
+        g.inputs[-1] = array
+        g.env[v].array = array
+        return v
+    return g.constant(array, dtype)
+
+
+def _numbers(pairs: list[tuple[str, list[int]]], vector: int) -> str:
+    words = [f"{name} = [{', '.join(map(str, dims))}]" for name, dims in pairs if dims]
+    return ", ".join([*words, f"index_vector_dim = {vector}"])
+
+
+def gather(g: Generator) -> None:
+    x = g.pick(lambda v: 0 < len(v.shape) <= 4 and v.size > 0)
+    rank = len(x.shape)
+    mapped = [int(i) for i in g.rng.permutation(rank)[: g.int(1, rank)]]
+    batching = [d for d in range(rank) if d not in mapped and x.shape[d] > 0 and g.chance(0.2)][:1]
+    sizes = [1 if d in batching else (g.int(1, n) if d in mapped and g.chance(0.5) else (1 if d in mapped else n))
+             for d, n in enumerate(x.shape)]  # fmt: skip
+    collapsed = [d for d in range(rank) if sizes[d] == 1 and d not in batching and g.chance(0.7)]
+    inner = [sizes[d] for d in range(rank) if d not in collapsed and d not in batching]
+    batch = [g.choose(g.dims) if g.chance(0.5) else g.int(1, 4) for _ in range(g.int(0, 2))]
+    for d in batching:
+        batch.insert(0, x.shape[d])
+    implicit = len(mapped) == 1 and g.chance(0.3)
+    vector = len(batch) if implicit else g.int(0, len(batch))
+    ishape = list(batch)
+    if not implicit:
+        ishape.insert(vector, len(mapped))
+    indices_batching = [0 + (0 >= vector and not implicit) for _ in batching]
+    total = len(batch) + len(inner)
+    if total > 5 or math.prod(batch) * math.prod(inner) > g.limit:
+        raise Reject("large")
+    offset = sorted(int(i) for i in g.rng.permutation(total)[: len(inner)])
+    out, a, b = [], iter(inner), iter(batch)
+    for d in range(total):
+        out.append(next(a) if d in offset else next(b))
+    indices = _indices(g, tuple(ishape), [x.shape[d] - sizes[d] for d in mapped], vector)
+    numbers = _numbers(
+        [
+            ("offset_dims", offset),
+            ("collapsed_slice_dims", collapsed),
+            ("operand_batching_dims", batching),
+            ("start_indices_batching_dims", indices_batching),
+            ("start_index_map", mapped),
+        ],
+        vector,
+    )
+    g.one(
+        "gather",
+        [x, indices],
+        (tuple(out), x.dtype),
+        {
+            "dimension_numbers": f"#stablehlo.gather<{numbers}>",
+            "slice_sizes": i64s(sizes),
+            "_sizes": sizes,
+            "_gather": {
+                "offset": offset, "collapsed": collapsed, "batching": batching,
+                "indices_batching": indices_batching, "map": mapped, "vector": vector,
+            },
+        },
+    )  # fmt: skip
+
+
+def scatter(g: Generator) -> None:
+    x = g.pick(lambda v: 0 < len(v.shape) <= 4 and v.size > 0)
+    rank = len(x.shape)
+    mapped = [int(i) for i in g.rng.permutation(rank)[: g.int(1, rank)]]
+    batching = [d for d in range(rank) if d not in mapped and g.chance(0.2)][:1]
+    inserted = [d for d in range(rank) if d not in batching and (d in mapped and g.chance(0.7))]
+    inner = [
+        (g.int(1, n) if d in mapped else n) for d, n in enumerate(x.shape) if d not in inserted and d not in batching
+    ]
+    batch = [g.choose(g.dims) if g.chance(0.5) else g.int(1, 4) for _ in range(g.int(0, 2))]
+    for d in batching:
+        batch.insert(0, x.shape[d])
+    implicit = len(mapped) == 1 and g.chance(0.3)
+    vector = len(batch) if implicit else g.int(0, len(batch))
+    ishape = list(batch)
+    if not implicit:
+        ishape.insert(vector, len(mapped))
+    indices_batching = [0 + (0 >= vector and not implicit) for _ in batching]
+    total = len(batch) + len(inner)
+    if total > 5 or math.prod(batch) * math.prod(inner) > g.limit:
+        raise Reject("large")
+    window = sorted(int(i) for i in g.rng.permutation(total)[: len(inner)])
+    ushape, a, b = [], iter(inner), iter(batch)
+    for d in range(total):
+        ushape.append(next(a) if d in window else next(b))
+    kinds = ["replace", *_monoids(x.dtype)]
+    kind = g.choose(kinds)
+    highs = [x.shape[d] - (1 if d in inserted else 1) for d in mapped]
+    indices = _indices(g, tuple(ishape), highs, vector)
+    updates = g.of(tuple(ushape), x.dtype)
+    numbers = _numbers(
+        [
+            ("update_window_dims", window),
+            ("inserted_window_dims", inserted),
+            ("input_batching_dims", batching),
+            ("scatter_indices_batching_dims", indices_batching),
+            ("scatter_dims_to_operand_dims", mapped),
+        ],
+        vector,
+    )
+    g.emit(
+        "scatter",
+        [x, indices, updates],
+        [(x.shape, x.dtype)],
+        {
+            "scatter_dimension_numbers": f"#stablehlo.scatter<{numbers}>",
+            "_kinds": [kind],
+            "_scatter": {
+                "window": window, "inserted": inserted, "batching": batching,
+                "indices_batching": indices_batching, "map": mapped, "vector": vector,
+            },
+        },
+        [body([kind], [x.dtype])],
+    )  # fmt: skip
+
+
+def sort(g: Generator) -> None:
+    from tests.fuzz.choices import compare_attrs
+
+    key = g.pick(lambda v: len(v.shape) > 0 and v.dtype.kind in ("float", "int", "uint", "pred"))
+    xs = [key]
+    for _ in range(g.choose([0, 0, 1, 1, 2])):
+        xs.append(g.of(key.shape, g.dtype()))
+    at = g.int(0, len(xs) - 1)
+    xs[0], xs[at] = xs[at], xs[0]
+    axis, descending = g.int(0, len(key.shape) - 1), g.chance(0.4)
+    args = [Var((), v.dtype) for v in xs for _ in range(2)]
+    out = Var((), PRED)
+    less = Op("compare", args[2 * at : 2 * at + 2], [out], compare_attrs("GT" if descending else "LT", key.dtype))
+    g.emit(
+        "sort",
+        xs,
+        [(v.shape, v.dtype) for v in xs],
+        {
+            "dimension": f"{axis} : i64", "is_stable": "true",
+            "_dim": axis, "_key": at, "_descending": descending,
+        },
+        [Block(args, [less], [out])],
+    )  # fmt: skip
+
+
+HEADS: list[tuple[Callable[[Generator], None], float]] = [
+    (reduce, 9),
+    (argmax, 2),
+    (softmax, 2),
+    (reduce_window, 3),
+    (dot, 5),
+    (convolution, 3),
+    (dynamic_slice, 2.5),
+    (dynamic_update_slice, 5),
+    (gather, 4),
+    (scatter, 4),
+    (sort, 2.5),
+]
