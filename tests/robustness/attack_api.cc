@@ -683,30 +683,8 @@ class Round {
     }
   }
 
-  std::string Options() {
-    // CompileOptionsProto: executable_build_options (3) with a device ordinal, counts and an assignment.
-    const auto nested = [](int field, const std::string& text) {
-      return std::string{static_cast<char>(field << 3 | 2), static_cast<char>(text.size())} + text;
-    };
-    const auto number = [](int field, uint64_t value) {
-      std::string text{static_cast<char>(field << 3)};
-      for (; value >= 128; value >>= 7) text += static_cast<char>(value | 128);
-      return text + static_cast<char>(value);
-    };
-    if (random_.OneIn(3)) return "";
-    const auto count = [&] { return random_.OneIn(6) ? random_.Odd() : 1; };
-    const std::string assignment =
-        number(1, count()) + number(2, count()) + nested(3, nested(1, number(0, random_.Below(3)).substr(1)));
-    std::string options =
-        nested(3, number(1, random_.Below(3)) + number(4, count()) + number(5, count()) + nested(9, assignment));
-    for (size_t i = random_.Below(4); i > 0; --i)
-      options[random_.Below(options.size())] = static_cast<char>(random_.Odd(8));
-    if (random_.OneIn(9)) options.resize(random_.Below(options.size()));
-    return options;
-  }
-
   void Load() {
-    const std::string options = Options();
+    const std::string options = Options(random_);
     const auto& program = random_.Pick(programs);
     auto args = New<PJRT_Executable_DeserializeAndLoad_Args>();
     args.client = Any<PJRT_Client>(kClient);
@@ -719,7 +697,7 @@ class Round {
 
   void CompileOne() {
     std::string code(1 + random_.Below(3), static_cast<char>(random_.Next()));
-    const std::string options = Options();
+    const std::string options = Options(random_);
     auto program = New<PJRT_Program>();
     program.code = random_.OneIn(10) ? nullptr : code.data();
     program.code_size = code.size();
@@ -773,7 +751,7 @@ class Round {
         with(New<PJRT_LoadedExecutable_Delete_Args>(), api_.PJRT_LoadedExecutable_Delete);
         break;
       case 4: {
-        const std::string options = Options();
+        const std::string options = Options(random_);
         auto args = New<PJRT_Client_Load_Args>();
         args.client = Any<PJRT_Client>(kClient);
         args.executable = Any<PJRT_Executable>(kExecutable);
