@@ -419,4 +419,7 @@ class _Fuser:
 
 def fuse(region: Region, target: Target) -> list[Unit]:
     """The region's kernels, control flow and views in execution order; stored constants are in none of them."""
-    return _Fuser(region, target).run()
+    fuser = _Fuser(region, target)
+    units = fuser.run()
+    del fuser.order  # knows the fuser: a reference cycle
+    return units

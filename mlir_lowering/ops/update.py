@@ -34,6 +34,7 @@ register(
             _update_slice("bf16", "3x4x5", "1x4x5", [2, 0, 0]),
             _update_slice("f64", "9", "9", [0]),
             _update_slice("i1", "9x2", "4x1", [3, 1]),
+            _update_slice("f32", "7x5", "2x0", [4, 1]),
         ),
     )
 )
