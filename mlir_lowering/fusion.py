@@ -332,6 +332,8 @@ class _Fuser:
                 and op.result in draft.aligned
                 and op.result.shape == draft.shape
                 and self._fits(draft, op)
+                # At its other indices it would be evaluated once more, with all that it was to be kept apart from.
+                and not (op.result in draft.elsewhere and self.copies[op] > MAX_COPIES)
                 and self.order.connect(draft, [d for d in readers if d is not draft])
             ):
                 return draft

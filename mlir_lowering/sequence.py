@@ -80,9 +80,10 @@ def schedule_group(group: Group, target: Target) -> list[KernelCall] | list[Libr
         return []
     if group.on_host:
         target = host_target(target)
+    schedule = pointwise.emit if group.head is None else schedule_of(OPS[group.head.name].schedule, target).emit
+    calls = [launch for call in schedule(group, target) for launch in call.launches()]
     if group.head is None:
-        return pointwise.emit(group, target)
-    calls = schedule_of(OPS[group.head.name].schedule, target).emit(group, target)
+        return calls
     found = match(group, target)
     return [LibraryCall(found.op, found.operands, group.outputs[0], calls)] if found else calls
 

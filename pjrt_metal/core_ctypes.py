@@ -47,11 +47,13 @@ class _PrivateExtension(Structure):
         ("set_python_callback", CFUNCTYPE(None, c_void_p)),
         ("register_ffi_handlers", CFUNCTYPE(c_char_p, c_char_p, POINTER(c_void_p))),
         ("register_ffi_type", CFUNCTYPE(c_char_p, c_char_p, c_void_p, c_void_p)),
+        ("guard_host_reads", CFUNCTYPE(None, c_int, c_int)),
+        ("run_trials", CFUNCTYPE(c_int, c_char_p)),
     )
 
 
 _EXTENSION_TYPE = 0x4D544C
-_EXTENSION_VERSION = 2
+_EXTENSION_VERSION = 3
 
 _extension: Any = None
 # What the library may call lives as long as the process: a thread can be inside when the compiler is taken away.

@@ -5,8 +5,10 @@ JAX may move these private names; a patch that finds nothing to change says so i
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import logging
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -27,9 +29,11 @@ def apply() -> None:
     _try("failing quietly", _fail_quietly)
     _try("donation", _allow_donation)
     _try("the persistent compilation cache", _allow_compilation_cache)
+    _try("the device-to-host transfer guard", _forward_transfer_guard)
     _try("jax.ffi's targets", host_calls.install_registration)
     _try("linear algebra", host_calls.install_lowerings)
     _try("Python callbacks", callbacks.install)
+    os.register_at_fork(after_in_child=lambda: _try("a fork", _keep_clients))
 
 
 def _try(what: str, patch: Callable[[], Any]) -> None:
@@ -45,6 +49,15 @@ def _fail_quietly() -> None:
 
     factories = xla_bridge._backend_factories
     factories["metal"] = dataclasses.replace(factories["metal"], fail_quietly=True)
+
+
+def _keep_clients() -> None:
+    """In a forked child: jaxlib's clients, the CPU's as well, wait for threads that are not there when they go, and so
+    the child hangs or crashes when it ends. One more reference, and they never go."""
+    from jax._src import xla_bridge
+
+    for client in xla_bridge._backends.values():
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
 
 
 def _allow_donation() -> None:
@@ -68,6 +81,36 @@ def _allow_compilation_cache() -> None:
         return bool(original(_Listed(backend)))
 
     compilation_cache.is_cache_used = is_cache_used
+
+
+def _forward_transfer_guard() -> None:
+    """JAX asks this guard only about arrays that it cannot read in place, and metal's can be read in place: the
+    library hides that on threads whose guard wants to be asked (csrc/pjrt/buffer.cc)."""
+    from jax._src import config
+
+    from pjrt_metal.core_ctypes import extension
+
+    state = config.transfer_guard_device_to_host
+
+    def forwarding(scope: int, hook: Callable[[str | None], None]) -> Callable[[str | None], None]:
+        def forward(level: str | None) -> None:
+            hook(level)
+            extension().guard_host_reads(scope, {None: _UNSET, "allow": _ALLOW}.get(level, _GUARD))
+
+        return forward
+
+    state._update_global_hook = forwarding(_PROCESS, state._update_global_hook)
+    state._update_thread_local_hook = forwarding(_THREAD, state._update_thread_local_hook)
+    # Set before the platform was asked for; by this thread, if by any.
+    if state.get_global() is not None:
+        state._update_global_hook(state.get_global())
+    if state.value != state.get_global():
+        state._update_thread_local_hook(state.value)
+
+
+# csrc/pjrt/private_extension.h: HostReadScope and HostReadGuard.
+_PROCESS, _THREAD = 0, 1
+_UNSET, _ALLOW, _GUARD = 0, 1, 2
 
 
 class _Listed:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pjrt_metal
 from mlir_lowering.version import compiler_version
-from pjrt_metal import jax_patches
+from pjrt_metal import jax_patches, library_trial
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,12 @@ def _client_options() -> dict[str, Any]:
     """JAX asks when it opens the device: reading the compiler's source is not for programs that never do."""
     # jaxlib serializes every program that it hands to the plugin, and has read it before.
     # It asks for copies to the host in a layout that it has freed before, and means the array's own.
-    return {"trusted_programs": True, "ignore_host_layout": True, "compiler_version": compiler_version()}
+    return {
+        "trusted_programs": True,
+        "ignore_host_layout": True,
+        "compiler_version": compiler_version(),
+        "trial_command": library_trial.command(pjrt_metal.library_path()),
+    }
 
 
 def register() -> None:

@@ -23,6 +23,8 @@ NEED_NO_LIBRARY = {"compiler", "metal", "software"}
 def _isolate() -> None:
     """Before jax is imported. Workers of pytest-xdist inherit the caches: kernels compile once."""
     os.environ.setdefault("JAX_PLATFORMS", "metal,cpu")
+    # What nobody wrote shows in the numbers, on every device.
+    os.environ.setdefault("PJRT_METAL_POISON", "1")
     os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
     os.environ.setdefault("PJRT_METAL_VERIFY", "1")  # also in processes that tests start
     # Processes that tests start with -c or -m would otherwise look in the checkout first.

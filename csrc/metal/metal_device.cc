@@ -64,6 +64,7 @@ class MetalDevice : public Device {
   AllocationRef Allocate(size_t bytes) override { return memory_->Allocate(bytes); }
   AllocationRef Wrap(void* data, size_t bytes) override { return memory_->Wrap(data, bytes); }
   std::vector<PipelineRef> Compile(const std::string& preamble, std::span<const KernelSource> kernels) override;
+  bool has_library() const override { return true; }
   LibraryCallRef PrepareLibraryCall(const LibraryOp& op, bool whole) override { return library_.Prepare(op, whole); }
   std::unique_ptr<Encoder> NewEncoder() override;
   void OnMemoryPressure(std::function<void()> release) override;

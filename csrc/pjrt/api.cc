@@ -3,6 +3,7 @@
 #include "csrc/pjrt/objects.h"
 #include "csrc/pjrt/private_extension.h"
 #include "csrc/runtime/ffi_registry.h"
+#include "csrc/runtime/library_trial.h"
 #include "csrc/runtime/log.h"
 
 namespace pjrt_metal {
@@ -63,6 +64,8 @@ PJRT_Extension_Base* Extensions() {
       SetPythonCallback,
       RegisterHandlers,
       RegisterType,
+      GuardHostReads,
+      RunTrials,
   };
   return LayoutsExtension(FfiExtension(MemoryDescriptionsExtension(&extension.base)));
 }

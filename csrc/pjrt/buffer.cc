@@ -4,8 +4,23 @@
 #include "csrc/pjrt/entry.h"
 #include "csrc/pjrt/layout.h"
 #include "csrc/pjrt/objects.h"
+#include "csrc/pjrt/private_extension.h"
 
 namespace pjrt_metal {
+namespace {
+
+std::atomic<HostReadGuard> process_guard = HostReadGuard::kUnset;
+thread_local HostReadGuard thread_guard = HostReadGuard::kUnset;
+
+}  // namespace
+
+void GuardHostReads(HostReadScope scope, HostReadGuard guard) noexcept {
+  if (scope == HostReadScope::kThread) {
+    thread_guard = guard;
+  } else {
+    process_guard = guard;
+  }
+}
 
 PJRT_Buffer* NewBuffer(PJRT_Client& client, std::unique_ptr<Buffer> buffer) {
   EventRef defined = buffer->storage()->defined;
@@ -63,10 +78,14 @@ void Delete(PJRT_Buffer_Delete_Args& args) { Checked(args.buffer).buffer->Delete
 
 void IsDeleted(PJRT_Buffer_IsDeleted_Args& args) { args.is_deleted = Checked(args.buffer).buffer->is_deleted(); }
 
-// Memory is unified: the host reads it where it is.
+// Memory is unified: the host reads it where it is. But JAX asks its transfer guard only about arrays that are not on
+// the CPU. So while the guard wants to be asked, they are not: JAX asks it and copies what it lets through. What was
+// on the host before needs no transfer.
 void IsOnCpu(PJRT_Buffer_IsOnCpu_Args& args) {
-  Checked(args.buffer);
-  args.is_on_cpu = true;
+  PJRT_Buffer& buffer = Checked(args.buffer);
+  const HostReadGuard guard = thread_guard != HostReadGuard::kUnset ? thread_guard : process_guard.load();
+  if (guard != HostReadGuard::kGuard) buffer.on_host = true;
+  args.is_on_cpu = buffer.on_host;
 }
 
 void ReadyEvent(PJRT_Buffer_ReadyEvent_Args& args) { args.event = new PJRT_Event{Checked(args.buffer).defined}; }

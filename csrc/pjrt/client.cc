@@ -129,7 +129,7 @@ void Create(PJRT_Client_Create_Args& args) {
 }
 
 void Destroy(PJRT_Client_Destroy_Args& args) {
-  if (args.client == nullptr) return;
+  if (args.client == nullptr || IsForked()) return;
   const std::shared_ptr<PJRT_Client> last = std::move(Required(args.client, "client").self);
 }
 

@@ -13,6 +13,7 @@
 #include "csrc/pjrt/pjrt_c_api.h"
 #include "csrc/runtime/dtype.h"
 #include "csrc/runtime/error.h"
+#include "csrc/runtime/forked.h"
 
 namespace pjrt_metal {
 
@@ -49,10 +50,10 @@ T& Required(T* pointer, const char* name) {
   return *pointer;
 }
 
-// Ends a client's handle; null is none.
+// Ends a client's handle; null is none. In a forked child nothing is: it would wait for threads that are not there.
 template <typename T>
 void DestroyHandle(T* handle, const char* name) {
-  if (handle != nullptr) delete &Required(handle, name);
+  if (handle != nullptr && !IsForked()) delete &Required(handle, name);
 }
 
 // The same where no error can be returned: a bad handle is left alone.

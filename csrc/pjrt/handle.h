@@ -35,12 +35,12 @@ class HandlePool {
 };
 
 // In a handle's struct: its objects come from a pool of their own, which is never destroyed.
-#define PJRT_METAL_HANDLE(type)                                                    \
-  static ::pjrt_metal::HandlePool& pool() {                                        \
-    static auto* const pool = new ::pjrt_metal::HandlePool(sizeof(type));          \
-    return *pool;                                                                  \
-  }                                                                                \
-  static void* operator new(size_t) { return pool().Take(); }                      \
+#define PJRT_METAL_HANDLE(type)                                           \
+  static ::pjrt_metal::HandlePool& pool() {                               \
+    static auto* const pool = new ::pjrt_metal::HandlePool(sizeof(type)); \
+    return *pool;                                                         \
+  }                                                                       \
+  static void* operator new(size_t) { return pool().Take(); }             \
   static void operator delete(void* object) noexcept { pool().Give(object); }
 
 }  // namespace pjrt_metal

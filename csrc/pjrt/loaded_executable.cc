@@ -306,7 +306,8 @@ void Execute(PJRT_LoadedExecutable_Execute_Args& args) {
   }
   std::vector<Launched> launched;  // given out only when every device has started
   for (size_t i = 0; i < num_devices; ++i) {
-    launched.push_back(ExecuteOn(executable, chosen ? &Required(args.execute_device, "execute_device") : executable.devices[i],
+    launched.push_back(ExecuteOn(executable,
+                                 chosen ? &Required(args.execute_device, "execute_device") : executable.devices[i],
                                  {args.argument_lists[i], args.num_args}, non_donatable));
   }
   for (size_t i = 0; i < num_devices; ++i) {

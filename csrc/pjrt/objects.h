@@ -2,6 +2,7 @@
 // order in which a client destroys its handles does not matter.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -116,7 +117,8 @@ struct PJRT_Buffer {
   std::shared_ptr<PJRT_Client> client;
   pjrt_metal::MemoryObject* memory;
   std::unique_ptr<pjrt_metal::Buffer> buffer;
-  pjrt_metal::EventRef defined;  // outlives the buffer's deletion
+  pjrt_metal::EventRef defined;       // outlives the buffer's deletion
+  std::atomic<bool> on_host = false;  // the host may have read it
 };
 
 struct PJRT_ExecuteContext {
@@ -132,6 +134,10 @@ struct PJRT_Layouts_MemoryLayout {
 };
 
 namespace pjrt_metal {
+
+enum class HostReadScope : int;
+enum class HostReadGuard : int;
+void GuardHostReads(HostReadScope scope, HostReadGuard guard) noexcept;  // see private_extension.h
 
 PJRT_Buffer* NewBuffer(PJRT_Client& client, std::unique_ptr<Buffer> buffer);
 

@@ -58,7 +58,7 @@ void CreateBuffers(PJRT_Client_CreateBuffersForAsyncHostToDevice_Args& args) {
 
 // Buffers that were never completed get an error, so that nobody waits for them.
 void Destroy(PJRT_AsyncHostToDeviceTransferManager_Destroy_Args& args) {
-  if (args.transfer_manager == nullptr) return;
+  if (args.transfer_manager == nullptr || IsForked()) return;
   const std::unique_ptr<Manager> manager(&Required(args.transfer_manager, "transfer_manager"));
   for (const auto& transfer : manager->transfers) {
     transfer.storage->defined->Set(

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <sstream>
+
+#include "csrc/runtime/environment.h"
 
 namespace pjrt_metal {
 namespace {
@@ -43,7 +46,7 @@ class Allocator::Block : public Allocation {
   std::string tag_;
 };
 
-Allocator::Allocator(Device* device, uint64_t limit) : device_(device) {
+Allocator::Allocator(Device* device, uint64_t limit) : device_(device), poisons_(environment::Poison()) {
   stats_.bytes_limit = static_cast<int64_t>(limit);
 }
 
@@ -57,7 +60,9 @@ AllocationRef Allocator::Allocate(size_t bytes, const std::string& tag) {
   const size_t size = RoundUp(bytes);
   std::unique_lock lock(mutex_);
   AllocationRef memory;
-  if (auto& cached = free_[size]; !cached.empty()) {
+  auto& cached = free_[size];
+  const bool is_new = cached.empty();
+  if (!is_new) {
     memory = std::move(cached.back().memory);
     cached.pop_back();
     memory->SetIdle(false);
@@ -74,6 +79,8 @@ AllocationRef Allocator::Allocate(size_t bytes, const std::string& tag) {
   holder.bytes += size;
   ++holder.count;
   lock.unlock();
+  // What is in the cache was poisoned when it came.
+  if (is_new) Poison(*memory);
   return std::make_shared<Block>(self, std::move(memory), size, tag);
 }
 
@@ -118,8 +125,13 @@ std::string Allocator::Report(size_t size, const std::string& tag) const {
   return text.str();
 }
 
+void Allocator::Poison(const Allocation& memory) const {
+  if (poisons_) std::memset(memory.data(), 0xff, memory.size());
+}
+
 void Allocator::Return(AllocationRef memory, const std::string& tag) {
   const size_t size = memory->size();
+  Poison(*memory);  // nobody uses it, and nobody can ask for it yet
   const std::lock_guard lock(mutex_);
   stats_.bytes_in_use -= static_cast<int64_t>(size);
   stats_.pool_bytes += static_cast<int64_t>(size);

@@ -26,6 +26,9 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   AllocationRef Allocate(size_t bytes, const std::string& tag);
   MemoryStats stats() const;
   void ReleaseCached();
+  // Whether memory that holds nothing holds bytes of 0xff (PJRT_METAL_POISON), which are NaN, -1 or true: what nobody
+  // wrote shows.
+  bool poisons() const { return poisons_; }
 
  private:
   class Block;
@@ -42,10 +45,12 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   AllocationRef AllocateNew(size_t size, const std::string& tag, std::unique_lock<std::mutex>& lock);
   std::string Report(size_t size, const std::string& tag) const;
   void Return(AllocationRef memory, const std::string& tag);
+  void Poison(const Allocation& memory) const;
   void DropCached();
   void DropOldest();
 
   Device* device_;
+  const bool poisons_;
   mutable std::mutex mutex_;
   MemoryStats stats_;
   std::unordered_map<size_t, std::deque<Cached>> free_;  // by size, the oldest first

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "csrc/runtime/forked.h"
+
 namespace pjrt_metal {
 namespace {
 
@@ -83,6 +85,7 @@ void Buffer::Delete() {
   StorageRef storage;  // released outside the lock: on_release may run the host's code
   const std::lock_guard lock(mutex_);
   storage.swap(storage_);
+  if (IsForked() && storage) new StorageRef(std::move(storage));  // who frees memory may have been at it
 }
 
 StorageRef Buffer::Donate() {
@@ -134,10 +137,10 @@ void CopyStrided(const std::byte* source, std::span<const int64_t> source_byte_s
 std::vector<int64_t> DenseStrides(std::span<const int64_t> dims, std::span<const int64_t> minor_to_major,
                                   size_t element_bytes) {
   std::vector<int64_t> strides(dims.size());
-  auto stride = static_cast<int64_t>(element_bytes);
+  uint64_t stride = element_bytes;  // unsigned: an empty array's other dimensions may be of any size
   for (const int64_t dim : minor_to_major) {
-    strides[static_cast<size_t>(dim)] = stride;
-    stride *= std::max<int64_t>(dims[static_cast<size_t>(dim)], 1);
+    strides[static_cast<size_t>(dim)] = static_cast<int64_t>(stride);
+    stride *= static_cast<uint64_t>(std::max<int64_t>(dims[static_cast<size_t>(dim)], 1));
   }
   return strides;
 }

@@ -5,6 +5,9 @@
 #include <locale>
 #include <sstream>
 
+#include "csrc/runtime/forked.h"
+#include "csrc/runtime/library_trial.h"
+
 namespace pjrt_metal {
 namespace {
 
@@ -78,6 +81,7 @@ AllocationRef LogicalDevice::Allocate(size_t bytes, const std::string& tag) {
 }
 
 AllocationRef LogicalDevice::AllocateArena(size_t bytes, const std::string& tag) {
+  if (allocator_->poisons()) return Allocate(bytes, tag);  // and not what another execution has left
   AllocationRef arena = arena_.lock();
   if (arena && arena->size() >= bytes) return arena;
   arena.reset();
@@ -90,6 +94,7 @@ std::unique_ptr<Buffer> LogicalDevice::FromHost(MemorySpace* memory, const void*
                                                 std::vector<int64_t> dims, std::span<const int64_t> byte_strides,
                                                 std::span<const int64_t> minor_to_major, bool zero_copy,
                                                 std::function<void()> on_done) {
+  RefuseIfForked();
   const size_t bytes = DenseBytes(dtype, dims);
   const size_t element = Info(dtype).host_bits / 8;
   std::vector<int64_t> order(minor_to_major.begin(), minor_to_major.end());
@@ -122,6 +127,7 @@ std::unique_ptr<Buffer> LogicalDevice::FromHost(MemorySpace* memory, const void*
 
 std::unique_ptr<Buffer> LogicalDevice::Uninitialized(MemorySpace* memory, DType dtype, std::vector<int64_t> dims,
                                                      std::span<const int64_t> minor_to_major, EventRef defined) {
+  RefuseIfForked();
   auto storage = std::make_shared<Storage>();
   storage->allocation = Allocate(DenseBytes(dtype, dims), "arrays from the host");
   storage->defined = std::move(defined);
@@ -132,6 +138,7 @@ std::unique_ptr<Buffer> LogicalDevice::Uninitialized(MemorySpace* memory, DType 
 }
 
 Client::Client(const std::map<std::string, std::string>& options) {
+  NoteForks();
   double fraction = kDefaultMemoryFraction;
   std::string compiler_version;
   for (const auto& [name, value] : options) {
@@ -143,10 +150,12 @@ Client::Client(const std::map<std::string, std::string>& options) {
       ignores_host_layout_ = Flag(name, value);
     } else if (name == "compiler_version") {
       compiler_version = value;
+    } else if (name == "trial_command") {
+      SetTrialCommand(value);
     } else {
-      throw InvalidArgument(
-          "unknown client option \"" + name +
-          "\"; the options are: memory_fraction, trusted_programs, ignore_host_layout, compiler_version");
+      throw InvalidArgument("unknown client option \"" + name +
+                            "\"; the options are: memory_fraction, trusted_programs, ignore_host_layout, "
+                            "compiler_version, trial_command");
     }
   }
   hardware_ = DiscoverDevices();

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "csrc/runtime/error.h"
+#include "csrc/runtime/forked.h"
 #include "csrc/runtime/python.h"
 
 namespace pjrt_metal {
@@ -35,6 +36,7 @@ void SetCompiler(CompileCallback callback) {
 
 std::vector<std::byte> CompileToProgram(std::span<const char> code, std::span<const char> format,
                                         std::span<const char> options, const std::string& target, bool trusted) {
+  RefuseIfForked();
   CompileCallback compile = Registered();
   if (compile == nullptr) {
     RunPython("import pjrt_metal.compiler_hook\npjrt_metal.compiler_hook.connect()");

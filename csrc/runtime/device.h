@@ -85,6 +85,9 @@ struct Binding {
   Allocation* allocation;
   size_t offset;
   size_t bytes = SIZE_MAX;  // that may be accessed, if known; at most to the allocation's end
+  // Whose bytes they are, for encoders that check contents: memory is reused, and what another owner left in it is
+  // nothing. 0: nobody's in particular.
+  uint32_t owner = 0;
 };
 
 struct Grid {
@@ -112,6 +115,11 @@ class Encoder {
   // Sync, and how many seconds the device was at work on what was encoded since the last one. Only on a
   // device that has a library to be compared with kernels.
   virtual double SyncAndTime() { throw Internal("a device that does not know its times"); }
+  // Whether reads of what nobody wrote are errors here. Only then are the next two called: the bytes hold what their
+  // owner wants from now on, or nothing yet; and throws Internal, naming `what`, if some of them hold nothing.
+  virtual bool checks_contents() const { return false; }
+  virtual void SetContents(const Binding&, [[maybe_unused]] bool written) {}
+  virtual void CheckContents(const Binding&, [[maybe_unused]] const std::string& what) {}
   // Ends the submission; `done` is called once (possibly before this returns) with the error, if any.
   // Allocations and pipelines named by commands must live until then: the caller keeps them.
   virtual void Commit(std::function<void(std::optional<Error>)> done) = 0;
@@ -129,6 +137,7 @@ class Device {
   // `preamble`, which several kernels of one compilation unit share; same order as given.
   // Throws with the compiler's own message, the command to repeat it and the source's path or text.
   virtual std::vector<PipelineRef> Compile(const std::string& preamble, std::span<const KernelSource> kernels) = 0;
+  virtual bool has_library() const { return false; }
   // nullptr if the device has no library, or one that cannot do this. `whole`: all three arrays begin where
   // their allocations do. May be called by any thread.
   virtual LibraryCallRef PrepareLibraryCall(const LibraryOp&, [[maybe_unused]] bool whole) { return nullptr; }

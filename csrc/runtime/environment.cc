@@ -45,8 +45,11 @@ std::string Capture() { return Get("PJRT_METAL_CAPTURE"); }
 bool Residency() { return Get("PJRT_METAL_RESIDENCY") != "0"; }
 bool ShaderValidation() { return IsSet("MTL_SHADER_VALIDATION"); }
 
+bool Poison() { return IsSet("PJRT_METAL_POISON"); }
 std::string Strict() { return Get("PJRT_METAL_STRICT"); }
 
+uint32_t CxxSeconds() { return Number("PJRT_METAL_CXX_SECONDS", 100000).value_or(600); }
+std::optional<uint32_t> CacheMegabytes() { return Number("PJRT_METAL_CACHE_MB", 1 << 30); }
 std::optional<uint32_t> Threads() { return Number("PJRT_METAL_THREADS", 1024); }
 std::optional<uint32_t> StrictOrders() { return Number("PJRT_METAL_STRICT_ORDERS", 3); }
 

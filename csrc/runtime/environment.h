@@ -13,14 +13,22 @@ bool Log();
 std::string DeviceChoice();
 // PJRT_METAL_CXX: the host compiler of the software device; empty: look for one.
 std::string Cxx();
+// PJRT_METAL_CXX_SECONDS: a run of the host compiler that takes longer is taken to hang; nothing: 600. Throws
+// InvalidArgument unless it is a number from 1 to 100000.
+uint32_t CxxSeconds();
 // PJRT_METAL_CACHE_DIR: where compiled kernels are kept; empty: the user's cache folder.
 std::string CacheDir();
+// PJRT_METAL_CACHE_MB: how many megabytes they may take; nothing: 512. Throws InvalidArgument unless it is a number
+// from 1 to 2^30.
+std::optional<uint32_t> CacheMegabytes();
 // PJRT_METAL_THREADS: threads of the software device; nothing: one a usable core. Throws InvalidArgument
 // unless it is a number from 1 to 1024.
 std::optional<uint32_t> Threads();
-// PJRT_METAL_STRICT=apple7|apple8|apple9: the software device runs, and checks, the kernels of that
-// GPU family; empty: it does not.
+// PJRT_METAL_STRICT=software|apple7|apple8|apple9: the software device checks every access of its own kernels, or of
+// those of that GPU family; empty: it does not.
 std::string Strict();
+// PJRT_METAL_POISON=1: device memory that holds nothing holds bytes of 0xff.
+bool Poison();
 // PJRT_METAL_STRICT_ORDERS: in how many orders of threads the strict device runs each launch; nothing:
 // in all it knows. Throws InvalidArgument unless it is 1, 2 or 3.
 std::optional<uint32_t> StrictOrders();

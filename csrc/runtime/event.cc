@@ -1,6 +1,21 @@
 #include "csrc/runtime/event.h"
 
+#include "csrc/runtime/forked.h"
+
 namespace pjrt_metal {
+namespace {
+
+// In a fork nobody is left who would set an event.
+Error NeverSet() {
+  try {
+    RefuseIfForked();
+  } catch (const Error& error) {
+    return error;
+  }
+  return Internal("not a fork");
+}
+
+}  // namespace
 
 EventRef Event::Ready() {
   static const EventRef ready = [] {
@@ -23,12 +38,14 @@ bool Event::IsReady() const {
 }
 
 std::optional<Error> Event::Await() const {
+  if (IsForked() && !IsReady()) return NeverSet();
   std::unique_lock lock(mutex_);
   condition_.wait(lock, [this] { return ready_; });
   return error_;
 }
 
 void Event::OnReady(Callback callback) {
+  if (IsForked() && !IsReady()) return callback(NeverSet());
   {
     const std::lock_guard lock(mutex_);
     if (!ready_) {

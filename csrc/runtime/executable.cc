@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <unordered_map>
 
+#include "csrc/runtime/forked.h"
 #include "csrc/runtime/library_choice.h"
 #include "csrc/runtime/log.h"
+#include "csrc/runtime/slot_contents.h"
 
 namespace pjrt_metal {
 namespace {
@@ -84,7 +87,10 @@ class Execution {
       Resolve();
       const std::unique_ptr<Encoder> encoder = loaded_.device_->device()->NewEncoder();
       encoder_ = encoder.get();
+      if (encoder->checks_contents()) contents_.emplace(*program_, bindings_, *encoder);
+      if (contents_) contents_->Begin();
       RunSequence(program_->body);
+      if (contents_) contents_->End();
       encoder->Commit([self, start](std::optional<Error> error) {
         if (LogEnabled()) {
           const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
@@ -163,7 +169,8 @@ class Execution {
           memory = arena.get();
           break;
       }
-      bindings_.push_back({memory == nullptr ? nullptr : memory->device_allocation(), offset, slot.bytes});
+      bindings_.push_back({memory == nullptr ? nullptr : memory->device_allocation(), offset, slot.bytes,
+                           SlotContents::Owner(*program_, bindings_.size())});
     }
   }
 
@@ -185,24 +192,33 @@ class Execution {
         const Binding& source = bindings_[step.slots[0]];
         const Binding& destination = bindings_[step.slots[1]];
         // A donated parameter's memory may be the output's.
-        if (source.allocation->data() + source.offset == destination.allocation->data() + destination.offset) break;
+        if (source.allocation->data() + source.offset == destination.allocation->data() + destination.offset) {
+          if (contents_) encoder_->SetContents(destination, true);
+          break;
+        }
         encoder_->Copy(source, destination, program_->slots[step.slots[0]].bytes);
         break;
       }
       case StepKind::kWhile:
         if (step.trip_count >= 0) {
-          for (int64_t i = 0; i < step.trip_count; ++i) RunSequence(step.bodies[1]);
+          for (int64_t i = 0; i < step.trip_count; ++i) {
+            if (contents_) contents_->Iterate(step);
+            RunSequence(step.bodies[1]);
+          }
           break;
         }
         while (true) {
+          if (contents_) contents_->Iterate(step);
           RunSequence(step.bodies[0]);
           encoder_->Sync();
+          if (contents_) contents_->BeforeHostRead(step.slots[0]);
           if (*Host(step.slots[0]) == std::byte{0}) break;
           RunSequence(step.bodies[1]);
         }
         break;
       case StepKind::kCase: {
         encoder_->Sync();
+        if (contents_) contents_->BeforeHostRead(step.slots[0]);
         size_t branch = 0;
         if (program_->slots[step.slots[0]].bytes == 1) {
           branch = *Host(step.slots[0]) != std::byte{0} ? 0 : 1;
@@ -223,7 +239,9 @@ class Execution {
         }
         break;
       case StepKind::kHostCall:
+        if (contents_) contents_->BeforeHostCall(step);
         CallHost(step);
+        if (contents_) contents_->AfterHostCall(step);
         break;
     }
   }
@@ -247,10 +265,12 @@ class Execution {
   std::vector<EventRef> in_order_;  // inputs' that are not waited for; they come before `done`
   Encoder* encoder_ = nullptr;
   std::vector<Binding> bindings_;  // one a slot
+  std::optional<SlotContents> contents_;
 };
 
 LoadedProgram::LoadedProgram(LogicalDevice* device, std::shared_ptr<const Program> program)
     : device_(device), program_(std::move(program)) {
+  RefuseIfForked();
   Device& hardware = *device_->device();
   if (program_->target != hardware.info().target) {
     throw InvalidArgument("program " + program_->name + " was compiled for \"" + program_->target +
@@ -331,6 +351,7 @@ void LoadedProgram::CheckArguments(std::span<Buffer* const> arguments) const {
 
 LoadedProgram::Result LoadedProgram::Execute(std::span<Buffer* const> arguments,
                                              std::span<const int64_t> non_donatable) {
+  RefuseIfForked();
   CheckArguments(arguments);
   device_->in_flight().AwaitRoom();
   auto execution = std::make_shared<Execution>(*this, program_);

@@ -1,19 +1,25 @@
 #include "csrc/runtime/library_choice.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <functional>
 #include <limits>
 #include <map>
 #include <mutex>
+#include <set>
 
 #include "csrc/runtime/cache_folder.h"
 #include "csrc/runtime/environment.h"
 #include "csrc/runtime/files.h"
 #include "csrc/runtime/hash.h"
+#include "csrc/runtime/library_trial.h"
 #include "csrc/runtime/log.h"
 
 namespace pjrt_metal {
@@ -25,9 +31,21 @@ constexpr int kRepetitions = 5;
 // Bytes of operands while timing: 0.01 as f32 and bf16, 1.06 as f16. No NaN, no denormal.
 constexpr int kFiller = 0x3c;
 
+// What was remembered is measured again in each process, this often, where the slower of the two takes as long: then a
+// wrong choice costs more than the measurement. MPSGraph's times differ from process to process
+// (pytorch/pytorch#182815).
+constexpr int kRepetitionsAnew = 2;
+constexpr double kWorthMeasuring = 0.5e-3;
+// What a library call costs beside the GPU's time, which is all that is measured: the CPU encodes it for some 15 us,
+// and it ends the encoder of the launches around it. Assumptions until a Mac has measured them.
+constexpr double kLibraryOverhead = 15e-6 + 5e-6;
+// Processes that ended while they timed a description, before it is believed that they did not end by chance.
+constexpr size_t kMostEnded = 3;
+
 struct Times {
-  double library, kernels;  // seconds
-  bool library_wins() const { return library < kernels; }
+  double library, kernels;  // seconds of the GPU's
+  bool library_wins() const { return library + kLibraryOverhead < kernels; }
+  bool worth_measuring() const { return std::max(library, kernels) >= kWorthMeasuring; }
 };
 
 std::string Milliseconds(const Times& times) {
@@ -63,29 +81,55 @@ class Choices {
     if (error != 0) LogPhase("library: not remembered", 0, path + ": " + std::strerror(error));
   }
 
-  // MPSGraph asserts: what it does not like ends the process. A file says what is being tried, so that no other process
-  // tries it meanwhile, nor a later one if this one does not live to delete it.
-  class Trial {
+  // Why the library is to be called no more on this chip and system; empty: it may be.
+  std::string Condemned(const std::string& system) {
+    if (const auto found = condemned_.find(system); found != condemned_.end()) return found->second;
+    const std::string path = CondemnationPath(system);
+    const std::optional<std::string> file = path.empty() ? std::nullopt : ReadFile(path);
+    return file ? *file + "; delete " + path + " to try it again" : "";
+  }
+
+  // One bad call condemns the library: every further one would be tried at the price of a crashed process.
+  void Condemn(const std::string& system, const std::string& why) {
+    condemned_[system] = why;
+    LogPhase("library: condemned", 0, why);
+    const std::string path = CondemnationPath(system);
+    if (!path.empty()) ReplaceFile(folder_.Open(), path, why);
+  }
+
+  // While a call is timed, a file stands in the cache folder, locked by the process that times it: no other one times
+  // it meanwhile. The lock goes with its owner, however that ends; the file, a byte for each owner that ended so,
+  // stays.
+  class Timing {
    public:
-    Trial(Choices& choices, const std::string& key) : path_(choices.Path(key)) {
+    Timing(Choices& choices, const std::string& key) : path_(choices.Path(key)) {
       if (path_.empty()) return;
       path_ += ".trying";
-      allowed_ = access(path_.c_str(), F_OK) != 0;
-      if (allowed_) {
-        ReplaceFile(choices.folder_.Open(), path_, "");
-      } else {
-        LogPhase("library: kernels", 0, "a process that tried mpsgraph has not ended the trial: " + path_);
+      file_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+      if (file_ < 0) return;
+      if (flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        allowed_ = false;
+        LogPhase("library: kernels", 0, "another process times mpsgraph just now: " + path_);
+        return;
       }
+      struct stat info {};
+      if (fstat(file_, &info) == 0) ended_ = static_cast<size_t>(info.st_size);
+      [[maybe_unused]] const ssize_t written = pwrite(file_, "x", 1, static_cast<off_t>(ended_));
     }
-    ~Trial() {
-      if (allowed_ && !path_.empty()) unlink(path_.c_str());
+    ~Timing() {
+      if (file_ < 0) return;
+      if (allowed_) unlink(path_.c_str());
+      close(file_);
     }
-    Trial(const Trial&) = delete;
-    Trial& operator=(const Trial&) = delete;
+    Timing(const Timing&) = delete;
+    Timing& operator=(const Timing&) = delete;
     bool allowed() const { return allowed_; }
+    size_t ended() const { return ended_; }  // processes that ended while they timed it
 
    private:
     std::string path_;
+    int file_ = -1;
+    size_t ended_ = 0;
     bool allowed_ = true;
   };
 
@@ -103,9 +147,27 @@ class Choices {
     return folder.empty() ? "" : folder + "/library-" + Hex(Hasher().Add(key).Finish()) + ".txt";
   }
 
+  std::string CondemnationPath(const std::string& system) {
+    const std::string folder = folder_.Open();
+    return folder.empty() ? "" : folder + "/library-condemned-" + Hex(Hasher().Add(system).Finish()) + ".txt";
+  }
+
   std::map<std::string, Times> known_;
+  std::map<std::string, std::string> condemned_;  // by this process
   CacheFolder folder_;
 };
+
+// What this process knows, for all its programs. One at a time: measurements must not disturb one another.
+struct Shared {
+  std::mutex mutex;
+  Choices choices;
+  std::set<std::string> survived;  // descriptions that were tried
+  std::set<std::string> measured;  // keys
+};
+Shared& TheShared() {
+  static auto* const shared = new Shared;  // never freed: programs are loaded while the process exits
+  return *shared;
+}
 
 class Chooser {
  public:
@@ -120,59 +182,100 @@ class Chooser {
 
   std::vector<LibraryCallRef> Run() {
     const environment::Library choice = environment::LibraryChoice();
-    if (choice != environment::Library::kKernels && !calls_.empty()) Walk(program_.body, choice);
+    if (choice == environment::Library::kKernels || calls_.empty() || !device_.has_library()) return std::move(calls_);
+    std::vector<const Step*> steps;
+    Collect(program_.body, steps);
+    if (choice == environment::Library::kMpsgraph) {
+      for (const Step* step : steps) {
+        LibraryCallRef& call = calls_[step->library_op];
+        call = device_.PrepareLibraryCall(OpOf(*step), IsWhole(*step));
+        if (call != nullptr) LogPhase("library: mpsgraph", 0, Describe(OpOf(*step)));
+      }
+      return std::move(calls_);
+    }
+    const std::lock_guard lock(shared_.mutex);
+    if (MayCall(steps)) {
+      for (const Step* step : steps) Choose(*step);
+    }
     return std::move(calls_);
   }
 
  private:
-  void Walk(const Sequence& sequence, environment::Library choice) {
+  static void Collect(const Sequence& sequence, std::vector<const Step*>& steps) {
     for (const Step& step : sequence) {
       if (step.kind == StepKind::kLibrary) {
-        Choose(step, choice);
+        steps.push_back(&step);
       } else {
-        for (const Sequence& body : step.bodies) Walk(body, choice);
+        for (const Sequence& body : step.bodies) Collect(body, steps);
       }
     }
+  }
+
+  const LibraryOp& OpOf(const Step& step) const { return program_.library_ops[step.library_op]; }
+
+  std::string System() const { return device_.info().kind + "\n" + device_.info().platform_version + "\n"; }
+
+  // False if the library is condemned. Calls that were never made here are tried in a child process.
+  bool MayCall(std::span<const Step* const> steps) {
+    if (const std::string why = shared_.choices.Condemned(System()); !why.empty()) {
+      LogPhase("library: kernels", 0, "mpsgraph is not called: " + why);
+      return false;
+    }
+    std::vector<Trial> trials;
+    for (const Step* step : steps) {
+      const Trial trial = {&OpOf(*step), IsWhole(*step)};
+      if (!shared_.survived.contains(Name(trial)) && !shared_.choices.Find(Key(*step))) trials.push_back(trial);
+    }
+    if (trials.empty()) return true;
+    const TrialOutcome outcome = TryInChild(trials);
+    for (const Trial& trial : std::span(trials).first(outcome.survived)) shared_.survived.insert(Name(trial));
+    if (outcome.condemned.empty()) return true;
+    shared_.choices.Condemn(System(), outcome.condemned);
+    return false;
   }
 
   bool IsWhole(uint32_t number) const {
     const Slot& slot = program_.slots[number];
     return slot.offset + (slot.kind == SlotKind::kConstant ? constant_offsets_[slot.index] : 0) == 0;
   }
+  bool IsWhole(const Step& step) const {
+    return std::ranges::all_of(step.slots, [this](uint32_t slot) { return IsWhole(slot); });
+  }
+  static std::string Name(const Trial& trial) { return Describe(*trial.op) + (trial.whole ? " whole" : ""); }
 
-  void Choose(const Step& step, environment::Library choice) {
-    const LibraryOp& op = program_.library_ops[step.library_op];
-    const bool whole = std::ranges::all_of(step.slots, [this](uint32_t slot) { return IsWhole(slot); });
+  void Choose(const Step& step) {
+    const std::string key = Key(step);
+    const std::optional<Times> remembered = shared_.choices.Find(key);
+    if (!remembered && !shared_.survived.contains(Name({&OpOf(step), IsWhole(step)}))) return;
+    std::optional<Times> times = remembered;
     LibraryCallRef& call = calls_[step.library_op];
-    if (choice == environment::Library::kMpsgraph) {
-      call = device_.PrepareLibraryCall(op, whole);
-      if (call != nullptr) LogPhase("library: mpsgraph", 0, Describe(op));
-      return;
-    }
-    // One at a time: measurements must not disturb one another.
-    static std::mutex mutex;
-    static Choices choices;
-    const std::lock_guard lock(mutex);
-    const std::string key = Key(op, step);
-    std::optional<Times> times = choices.Find(key);
-    if (!times) {
-      const Choices::Trial trial(choices, key);
-      if (!trial.allowed()) return;
-      call = device_.PrepareLibraryCall(op, whole);
-      if (call != nullptr) times = TryToMeasure(*call, step);
-      if (times) choices.Add(key, *times);
-    } else if (times->library_wins()) {
-      call = device_.PrepareLibraryCall(op, whole);
+    const bool anew = !remembered || (remembered->worth_measuring() && !shared_.measured.contains(key));
+    if (anew || times->library_wins()) call = device_.PrepareLibraryCall(OpOf(step), IsWhole(step));
+    if (anew && call != nullptr) {
+      const Choices::Timing timing(shared_.choices, key);
+      if (timing.ended() >= kMostEnded) {
+        shared_.choices.Condemn(System(), Describe(OpOf(step)) + ": " + std::to_string(timing.ended()) +
+                                              " processes ended while they timed it");
+        call = nullptr;
+        return;
+      }
+      if (timing.allowed()) {
+        if (const auto found = TryToMeasure(*call, step, remembered ? kRepetitionsAnew : kRepetitions)) {
+          times = found;
+          shared_.choices.Add(key, *times);
+          shared_.measured.insert(key);
+        }
+      }
     }
     if (!times || !times->library_wins()) call = nullptr;
     if (!times) return;
     LogPhase(call != nullptr ? "library: mpsgraph" : "library: kernels", 0,
-             Describe(op) + " (" + Milliseconds(*times) + ")");
+             Describe(OpOf(step)) + " (" + Milliseconds(*times) + ")");
   }
 
-  std::optional<Times> TryToMeasure(const LibraryCall& call, const Step& step) {
+  std::optional<Times> TryToMeasure(const LibraryCall& call, const Step& step, int repetitions) {
     try {
-      return Measure(call, step);
+      return Measure(call, step, repetitions);
     } catch (const Error& error) {
       // Not remembered: memory, for one, may be there the next time.
       LogPhase("library: not timed", 0,
@@ -182,14 +285,13 @@ class Chooser {
   }
 
   // A kernel's name is a hash of its text, so a better kernel gets a new chance.
-  std::string Key(const LibraryOp& op, const Step& step) const {
-    std::string key = "pjrt_metal library choice 1\n" + Describe(op) + "\n" + device_.info().kind + "\n" +
-                      device_.info().platform_version + "\n";
+  std::string Key(const Step& step) const {
+    std::string key = "pjrt_metal library choice 1\n" + Describe(OpOf(step)) + "\n" + System();
     for (const Step& launch : step.bodies[0]) key += program_.kernels[launch.kernel].name + "\n";
     return key;
   }
 
-  Times Measure(const LibraryCall& call, const Step& step) {
+  Times Measure(const LibraryCall& call, const Step& step, int repetitions) {
     std::map<uint32_t, AllocationRef> scratch;
     const auto binding = [&](uint32_t slot) -> Binding {
       AllocationRef& memory = scratch[slot];
@@ -217,7 +319,7 @@ class Chooser {
     timed(run_kernels);
     constexpr double kNever = std::numeric_limits<double>::infinity();
     Times best{kNever, kNever};
-    for (int i = 0; i < kRepetitions; ++i) {
+    for (int i = 0; i < repetitions; ++i) {
       best.library = std::min(best.library, timed(run_library));
       best.kernels = std::min(best.kernels, timed(run_kernels));
     }
@@ -230,6 +332,7 @@ class Chooser {
   std::span<const PipelineRef> pipelines_;
   std::span<const size_t> constant_offsets_;
   std::vector<LibraryCallRef> calls_;
+  Shared& shared_ = TheShared();
 };
 
 }  // namespace

@@ -196,8 +196,9 @@ class Parser {
 
   Sequence ReadSequence(int depth) {
     if (depth > kMaxDepth) in_.Fail("loops and branches are nested too deep");
-    Sequence sequence(in_.Count(9));
-    for (Step& step : sequence) step = ReadStep(depth);
+    // Grown as steps are read: they are far larger than their bytes, and counts inside one another multiply.
+    Sequence sequence;
+    for (uint32_t left = in_.Count(9); left > 0; --left) sequence.push_back(ReadStep(depth));
     return sequence;
   }
 

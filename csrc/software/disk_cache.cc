@@ -75,6 +75,7 @@ std::map<Digest, std::string> DiskCache::Find(std::span<const Digest> keys) {
       LogPhase("software: bad cache entry", 0, path + " will be replaced");
       continue;
     }
+    CacheFolder::Used(path);
     for (const Digest& other : keys) {
       if (kernels->contains(other)) found.emplace(other, path);
     }
@@ -103,6 +104,7 @@ void DiskCache::Add(const std::string& path, std::span<const Digest> keys) {
   unlink(link_name.c_str());
   unlink(temporary.c_str());
   if (error != 0) LogPhase("software: not cached", 0, folder + ": " + std::strerror(error));
+  folder_.Added(sealed.size());
 }
 
 }  // namespace pjrt_metal::software

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <exception>
 #include <set>
 #include <system_error>
@@ -38,6 +39,20 @@ class Stopwatch {
  private:
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
+
+// A loaded library takes two or this many of the maps that the system lets a process have.
+constexpr size_t kMapsOfLibrary = 3;
+constexpr size_t kDefaultMaxMaps = 65530;  // Linux's
+constexpr size_t kMapsOfOthers = 8192;     // left to memory and to everybody else's libraries
+
+size_t MaxLibraries() {
+  static const size_t count = [] {
+    const std::string text = ReadFile("/proc/sys/vm/max_map_count").value_or("");
+    const size_t maps = text.empty() ? kDefaultMaxMaps : std::strtoull(text.c_str(), nullptr, 10);
+    return (std::max(maps, 2 * kMapsOfOthers) - kMapsOfOthers) / kMapsOfLibrary;
+  }();
+  return count;
+}
 
 std::string Plural(size_t count, const std::string& word) {
   return std::to_string(count) + " " + word + (count == 1 ? "" : "s");
@@ -81,6 +96,27 @@ int WriteHeaders(const std::string& folder) {
   return 0;
 }
 
+// nullptr if the loader refuses; dlerror says why. Throws ResourceExhausted before so many libraries are loaded that
+// the process has no maps left for memory.
+std::shared_ptr<const void> OpenLibrary(const std::string& path) {
+  static std::atomic<size_t> open = 0;
+  if (open.fetch_add(1) >= MaxLibraries()) {
+    --open;
+    throw ResourceExhausted("software Metal: " + std::to_string(MaxLibraries()) +
+                            " kernels are loaded, as many as the system lets one process map (vm.max_map_count): drop "
+                            "programs that are not needed any more, with jax.clear_caches()");
+  }
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    --open;
+    return nullptr;
+  }
+  return {handle, [](void* library) {
+            dlclose(library);
+            --open;
+          }};
+}
+
 // Calls work(0), ..., work(count - 1) on up to `threads` threads. Throws what the first of them
 // threw.
 template <class Work>
@@ -116,7 +152,7 @@ void ParallelFor(size_t count, uint32_t threads, Work work) {
 KernelCache::KernelCache(std::string host, uint32_t threads, const Dialect& dialect)
     : dialect_(dialect), cxx_(environment::Cxx()), environment_(Environment(host, cxx_, dialect)), threads_(threads) {}
 
-std::vector<KernelFunction> KernelCache::Get(const std::string& preamble, std::span<const KernelSource> kernels) {
+std::vector<LoadedKernel> KernelCache::Get(const std::string& preamble, std::span<const KernelSource> kernels) {
   const std::string shared = Hex(Hasher().AddField(environment_).AddField(preamble).Finish());
   std::vector<Wanted> wanted;
   std::vector<Digest> keys;
@@ -126,14 +162,16 @@ std::vector<KernelFunction> KernelCache::Get(const std::string& preamble, std::s
     keys.push_back(key);
     wanted.push_back({key, RunSymbol(kernel), std::move(text)});
   }
-  std::vector<KernelFunction> functions(kernels.size());
+  std::vector<LoadedKernel> functions(kernels.size());
   const auto lookup = [&] {
     const std::lock_guard lock(mutex_);
     bool all = true;
     for (size_t i = 0; i < keys.size(); ++i) {
       const auto found = functions_.find(keys[i]);
-      functions[i] = found == functions_.end() ? nullptr : found->second;
-      all &= functions[i] != nullptr;
+      if (functions[i].run == nullptr && found != functions_.end()) {
+        if (auto library = found->second.library.lock()) functions[i] = {found->second.run, std::move(library)};
+      }
+      all &= functions[i].run != nullptr;
     }
     return all;
   };
@@ -143,39 +181,48 @@ std::vector<KernelFunction> KernelCache::Get(const std::string& preamble, std::s
   std::vector<Wanted> missing;
   std::set<Digest> seen;
   for (size_t i = 0; i < wanted.size(); ++i) {
-    if (functions[i] == nullptr && seen.insert(keys[i]).second) missing.push_back(std::move(wanted[i]));
+    if (functions[i].run == nullptr && seen.insert(keys[i]).second) missing.push_back(std::move(wanted[i]));
   }
-  LoadFromDisk(missing);
-  if (!missing.empty()) Compile(preamble, std::move(missing));
-  lookup();
+  Loaded loaded;  // keeps them until they are in `functions`
+  LoadFromDisk(missing, loaded);
+  if (!missing.empty()) Compile(preamble, std::move(missing), loaded);
+  Remember(loaded);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (functions[i].run == nullptr) functions[i] = loaded.at(keys[i]);
+  }
   return functions;
 }
 
-// Finds the kernel's function in a library. Libraries stay loaded for the life of the process:
-// programs that use them may be running on any thread, a library is shared by kernels of several
-// programs, and a kernel that was needed once will be needed again.
-bool KernelCache::LoadFrom(const std::string& library, const Wanted& wanted) {
-  void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-  void* symbol = handle == nullptr ? nullptr : dlsym(handle, wanted.symbol.c_str());
-  if (symbol == nullptr) return false;
+void KernelCache::Remember(const Loaded& loaded) {
   const std::lock_guard lock(mutex_);
-  functions_.emplace(wanted.key, reinterpret_cast<KernelFunction>(symbol));
+  for (const auto& [key, kernel] : loaded) functions_[key] = {kernel.run, kernel.library};
+  if (functions_.size() < forget_from_) return;
+  std::erase_if(functions_, [](const auto& entry) { return entry.second.library.expired(); });
+  forget_from_ = std::max(kForgetFrom, 2 * functions_.size());
+}
+
+// Finds the kernel's function in a library. Each kernel holds the library once: the loader counts, and maps it once.
+bool KernelCache::LoadFrom(const std::string& library, const Wanted& wanted, Loaded& loaded) {
+  std::shared_ptr<const void> handle = OpenLibrary(library);
+  void* symbol = handle == nullptr ? nullptr : dlsym(const_cast<void*>(handle.get()), wanted.symbol.c_str());
+  if (symbol == nullptr) return false;
+  loaded[wanted.key] = {reinterpret_cast<KernelFunction>(symbol), std::move(handle)};
   return true;
 }
 
-void KernelCache::LoadFromDisk(std::vector<Wanted>& missing) {
+void KernelCache::LoadFromDisk(std::vector<Wanted>& missing, Loaded& loaded) {
   const Stopwatch stopwatch;
   std::vector<Digest> keys;
   for (const Wanted& kernel : missing) keys.push_back(kernel.key);
   const std::map<Digest, std::string> libraries = disk_.Find(keys);
-  const size_t loaded = std::erase_if(missing, [&](const Wanted& kernel) {
+  const size_t count = std::erase_if(missing, [&](const Wanted& kernel) {
     const auto found = libraries.find(kernel.key);
-    return found != libraries.end() && LoadFrom(found->second, kernel);
+    return found != libraries.end() && LoadFrom(found->second, kernel, loaded);
   });
-  if (loaded > 0) LogPhase("software: disk cache", stopwatch.Milliseconds(), Plural(loaded, "kernel"));
+  if (count > 0) LogPhase("software: disk cache", stopwatch.Milliseconds(), Plural(count, "kernel"));
 }
 
-void KernelCache::Compile(const std::string& preamble, std::vector<Wanted> missing) {
+void KernelCache::Compile(const std::string& preamble, std::vector<Wanted> missing, Loaded& loaded) {
   const Stopwatch stopwatch;
   const std::vector<std::string> compiler = FindCompiler(cxx_);
   std::vector<size_t> sizes;
@@ -208,12 +255,12 @@ void KernelCache::Compile(const std::string& preamble, std::vector<Wanted> missi
     for (const size_t kernel : batches[i]) keys.push_back(missing[kernel].key);
     disk_.Add(library, keys);
     for (const size_t kernel : batches[i]) {
-      if (LoadFrom(library, missing[kernel])) continue;
+      if (LoadFrom(library, missing[kernel], loaded)) continue;
       const char* reason = dlerror();
       const std::string message = reason == nullptr ? "unknown reason" : reason;
       // A folder for temporary files that code may not be run from: the cache may be elsewhere.
       const auto cached = disk_.Find({&missing[kernel].key, 1});
-      if (!cached.empty() && LoadFrom(cached.begin()->second, missing[kernel])) continue;
+      if (!cached.empty() && LoadFrom(cached.begin()->second, missing[kernel], loaded)) continue;
       throw FailedPrecondition("the kernels compiled for software Metal could not be loaded: " + message +
                                "; set TMPDIR or PJRT_METAL_CACHE_DIR to a folder that programs may be loaded from");
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
@@ -12,6 +13,12 @@
 
 namespace pjrt_metal::software {
 
+// A kernel's function, and what keeps the library that holds it loaded.
+struct LoadedKernel {
+  KernelFunction run = nullptr;
+  std::shared_ptr<const void> library;
+};
+
 class KernelCache {
  public:
   // `host`: what decides the machine code for a given source besides the compiler's options.
@@ -19,8 +26,9 @@ class KernelCache {
   // functions KernelFunctions really are.
   KernelCache(std::string host, uint32_t threads, const Dialect& dialect);
 
-  // Thread-safe. Throws as Device::Compile.
-  std::vector<KernelFunction> Get(const std::string& preamble, std::span<const KernelSource> kernels);
+  // Thread-safe. Throws as Device::Compile; ResourceExhausted if the process can load no more libraries. A library is
+  // unloaded with the last holder of its kernels.
+  std::vector<LoadedKernel> Get(const std::string& preamble, std::span<const KernelSource> kernels);
 
  private:
   struct Wanted {
@@ -28,9 +36,15 @@ class KernelCache {
     std::string symbol;
     std::string text;
   };
-  bool LoadFrom(const std::string& library, const Wanted& wanted);
-  void LoadFromDisk(std::vector<Wanted>& missing);
-  void Compile(const std::string& preamble, std::vector<Wanted> missing);
+  struct Known {
+    KernelFunction run;
+    std::weak_ptr<const void> library;
+  };
+  using Loaded = std::map<Digest, LoadedKernel>;
+  static bool LoadFrom(const std::string& library, const Wanted& wanted, Loaded& loaded);
+  void LoadFromDisk(std::vector<Wanted>& missing, Loaded& loaded);
+  void Compile(const std::string& preamble, std::vector<Wanted> missing, Loaded& loaded);
+  void Remember(const Loaded& loaded);
 
   const Dialect& dialect_;
   const std::string cxx_;
@@ -38,8 +52,10 @@ class KernelCache {
   const uint32_t threads_;
   DiskCache disk_;            // guarded by compile_mutex_
   std::mutex compile_mutex_;  // one compilation at a time: each uses all threads
-  std::mutex mutex_;          // guards functions_
-  std::map<Digest, KernelFunction> functions_;
+  std::mutex mutex_;          // guards what follows
+  std::map<Digest, Known> functions_;
+  size_t forget_from_ = kForgetFrom;  // size of functions_ from which those of unloaded libraries are forgotten
+  static constexpr size_t kForgetFrom = 1024;
 };
 
 }  // namespace pjrt_metal::software

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "csrc/runtime/environment.h"
+#include "csrc/software/denormals.h"
 #include "csrc/software/host_cpu.h"
 #include "csrc/software/kernel_cache.h"
 #include "csrc/software/thread_pool.h"
@@ -39,7 +40,7 @@ class BorrowedMemory : public Allocation {
 
 struct SoftwarePipeline : Pipeline {
   std::string name;
-  KernelFunction run = nullptr;  // in a library that is never unloaded
+  LoadedKernel kernel;
   size_t buffers = 0;
   bool takes_args = false;
   // What a thread of the last launch took; 0: never measured. A guess at what the next will take.
@@ -55,6 +56,7 @@ struct Launch {
 
 // Runs threads begin..end, numbered with x fastest.
 void RunThreads(const Launch& launch, uint64_t begin, uint64_t end) {
+  const FlushDenormals flush;
   const uint64_t width = launch.threads[0], height = launch.threads[1];
   uint64_t number = begin / width, x = begin % width;
   while (begin < end) {
@@ -122,7 +124,7 @@ class SoftwareEncoder : public Encoder {
       std::memcpy(args_.data(), args.data(), args.size());
       args_data = reinterpret_cast<const std::byte*>(args_.data());
     }
-    Run(pipeline, {pipeline.run, addresses_.data(), args_data, grid.threads}, count);
+    Run(pipeline, {pipeline.kernel.run, addresses_.data(), args_data, grid.threads}, count);
   }
 
   void Copy(Binding source, Binding destination, size_t bytes) override {
@@ -205,12 +207,12 @@ class SoftwareDevice : public Device {
   }
 
   std::vector<PipelineRef> Compile(const std::string& preamble, std::span<const KernelSource> kernels) override {
-    const std::vector<KernelFunction> functions = kernels_.Get(preamble, kernels);
+    std::vector<LoadedKernel> functions = kernels_.Get(preamble, kernels);
     std::vector<PipelineRef> pipelines;
     for (size_t i = 0; i < kernels.size(); ++i) {
       auto pipeline = std::make_shared<SoftwarePipeline>();
       pipeline->name = kernels[i].name;
-      pipeline->run = functions[i];
+      pipeline->kernel = std::move(functions[i]);
       for (const ParamKind kind : kernels[i].params) {
         pipeline->buffers += kind == ParamKind::kInput || kind == ParamKind::kOutput;
         pipeline->takes_args |= kind == ParamKind::kArgs;

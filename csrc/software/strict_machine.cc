@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "csrc/runtime/error.h"
+#include "csrc/software/denormals.h"
 
 namespace pjrt_metal::software {
 namespace {
@@ -61,6 +62,9 @@ const StrictRuntime Machine::kRuntime = {
     [](const char* name, unsigned long bytes, unsigned long alignment, int line) {
       return machine->ThreadgroupMemory(name, bytes, alignment, line);
     },
+    [](const char* name, unsigned long bytes, unsigned long alignment, int line) {
+      return machine->ThreadMemory(name, bytes, alignment, line);
+    },
     [](const char* function, const char* message, int line) {
       machine->Fail(": " + std::string(function) + Line(line) + " " + message);
     },
@@ -72,6 +76,7 @@ void Machine::FiberMain(void* self) { static_cast<Machine*>(self)->RunThreads();
 
 void Machine::Run(const StrictKernel& kernel, const Geometry& geometry, Memory& memory,
                   const std::vector<void*>& buffers, const void* args, Order order) {
+  const FlushDenormals flush;  // fibers are this thread's
   machine = this;
   kernel_ = &kernel;
   geometry_ = &geometry;
@@ -188,6 +193,13 @@ void* Machine::ThreadgroupMemory(const char* name, size_t bytes, size_t alignmen
   Fail(" declares threadgroup memory " + std::string(name) + Line(line) + ", with which the kernel has " +
        std::to_string(memory_->threadgroup_bytes()) + " bytes of it; Apple GPUs have " +
        std::to_string(kMaxThreadgroupBytes));
+}
+
+void* Machine::ThreadMemory(const char* name, size_t bytes, size_t alignment, int line) {
+  void* memory = memory_->ThreadArray(name, line, bytes, alignment, group_);
+  if (memory != nullptr) return memory;
+  Fail(" declares array " + std::string(name) + Line(line) + ", with which the thread has more than " +
+       std::to_string(kMaxThreadBytes) + " bytes of them on its stack");
 }
 
 void Machine::Wait(State state, const char* function, int line) {

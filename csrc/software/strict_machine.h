@@ -1,6 +1,7 @@
 // Runs a grid of a kernel's threads, in turns, and stops at the first violation of Metal's rules.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <random>
 #include <string>
@@ -26,6 +27,7 @@ struct StrictKernel {
   std::string name, comment;
   StrictFunction run;
   uintptr_t image_begin, image_end;  // of the library that holds `run` and the constants it reads
+  std::shared_ptr<const void> library;
 };
 
 // "kernel k_123 (adds vectors)"
@@ -73,6 +75,7 @@ class Machine {
   void Barrier(Scope scope, uint32_t memory, int line);
   uint32_t Exchange(const char* function, const void* value, uint32_t bytes, void* values, uint32_t* lane, int line);
   void* ThreadgroupMemory(const char* name, size_t bytes, size_t alignment, int line);
+  void* ThreadMemory(const char* name, size_t bytes, size_t alignment, int line);
   void Wait(State state, const char* function, int line);
   [[noreturn]] void Fail(const std::string& what);
 

@@ -36,6 +36,9 @@ uint64_t Pack(const Moment& moment, bool threadgroup, Readers readers) {
   }
   return packed;
 }
+// Instead of a writer's moment: the byte holds nothing. No group has its number.
+constexpr uint64_t kNobody = ~uint64_t{0};
+bool WasWritten(uint64_t writer) { return writer != 0 && writer != kNobody; }
 uint32_t Group(uint64_t packed) { return static_cast<uint32_t>(packed >> (2 + kThreadBits + 2 * kBarrierBits)) - 1; }
 Readers ReadersOf(uint64_t packed) { return Readers(packed >> (kThreadBits + 2 * kBarrierBits) & 3); }
 uint32_t Thread(uint64_t packed) { return packed >> 2 * kBarrierBits & ((1u << kThreadBits) - 1); }
@@ -170,9 +173,9 @@ Memory::Memory(const Geometry& geometry, std::vector<Piece> pieces)
     : geometry_(geometry),
       pieces_(std::move(pieces)),
       offsets_(Offsets(Clusters(pieces_))),
-      bytes_(offsets_.back() + kMaxThreadgroupBytes + kMaxDeclarations * kThreadgroupGap),
+      bytes_(offsets_.back() + kMaxThreadgroupBytes + kMaxThreadBytes + kMaxDeclarations * kThreadgroupGap),
       memory_(bytes_),
-      records_((TotalBytes(Clusters(pieces_)) + kMaxThreadgroupBytes) * sizeof(Record)),
+      records_((TotalBytes(Clusters(pieces_)) + kMaxThreadgroupBytes + kMaxThreadBytes) * sizeof(Record)),
       pages_(bytes_ / kPage + 1),
       next_(offsets_.back()) {
   const std::vector<Range> clusters = Clusters(pieces_);
@@ -191,24 +194,68 @@ Memory::Memory(const Geometry& geometry, std::vector<Piece> pieces)
       copies_[j] = copy + (pieces_[j].original - begin);
       region.writable |= pieces_[j].writable;
     }
+    MarkMissing(region);
     regions_.push_back(region);
   }
 }
 
+// A byte holds something if it does for one of the pieces that share it.
+void Memory::MarkMissing(const Region& region) {
+  const auto bytes = static_cast<size_t>(region.end - region.begin);
+  std::vector<uint8_t> missing;
+  for (const Piece& piece : pieces_) {
+    if (piece.original < region.original || piece.original + piece.bytes > region.original + bytes) continue;
+    if (piece.bytes == bytes && piece.missing.empty()) return;
+  }
+  missing.assign(bytes, 1);
+  for (const Piece& piece : pieces_) {
+    if (piece.original < region.original || piece.original + piece.bytes > region.original + bytes) continue;
+    uint8_t* at = missing.data() + (piece.original - region.original);
+    for (size_t i = 0; i < piece.bytes; ++i) at[i] &= piece.missing.empty() ? 0 : piece.missing[i];
+  }
+  for (size_t i = 0; i < bytes; ++i) {
+    if (missing[i] != 0) region.records[i].writer = kNobody;
+  }
+}
+
 void* Memory::Threadgroup(const std::string& name, int line, size_t bytes, size_t alignment) {
+  const std::string title = "threadgroup memory " + name;
   for (const Region& region : regions_) {
-    if (region.threadgroup && region.line == line && region.name == name) return reinterpret_cast<void*>(region.begin);
+    if (region.threadgroup && region.line == line && region.name == title) return reinterpret_cast<void*>(region.begin);
   }
   threadgroup_bytes_ = RoundUp(threadgroup_bytes_, std::max(alignment, kThreadgroupAlignment)) + bytes;
-  if (threadgroup_bytes_ > kMaxThreadgroupBytes || next_ + bytes + kThreadgroupGap > bytes_) return nullptr;
+  if (threadgroup_bytes_ > kMaxThreadgroupBytes) return nullptr;
+  const Region* region = Declare(title, line, bytes);
+  return region == nullptr ? nullptr : reinterpret_cast<void*>(region->begin);
+}
+
+void* Memory::ThreadArray(const std::string& name, int line, size_t bytes, size_t alignment, uint32_t group) {
+  const std::string title = "array " + name;
+  for (Region& region : regions_) {
+    if (!region.threadgroup || region.line != line || region.name != title) continue;
+    // What other threads wrote counts for nothing as it is; what this one did is gone.
+    if (region.group == group) std::memset(region.records, 0, bytes * sizeof(Record));
+    region.group = group;
+    return reinterpret_cast<void*>(region.begin);
+  }
+  thread_bytes_ = RoundUp(thread_bytes_, alignment) + bytes;
+  if (thread_bytes_ > kMaxThreadBytes) return nullptr;
+  Region* region = Declare(title, line, bytes);
+  if (region == nullptr) return nullptr;
+  region->group = group;
+  return reinterpret_cast<void*>(region->begin);
+}
+
+Memory::Region* Memory::Declare(const std::string& name, int line, size_t bytes) {
   next_ = RoundUp(next_, kAlignment);
+  if (next_ + bytes + kThreadgroupGap > bytes_) return nullptr;
   const uintptr_t begin = reinterpret_cast<uintptr_t>(memory_.data()) + next_;
   Region region = {begin, begin + bytes, true, true, nullptr, nullptr, name, line};
   region.records = reinterpret_cast<Record*>(records_.data()) + next_record_;
   next_record_ += bytes;
   next_ += bytes + kThreadgroupGap;
   regions_.push_back(region);
-  return reinterpret_cast<void*>(begin);
+  return &regions_.back();
 }
 
 bool Memory::Contains(uintptr_t address) const {
@@ -249,7 +296,7 @@ std::string Memory::Describe(uintptr_t address, size_t bytes, Access access) con
     }
   }
   for (const Region& region : regions_) {
-    if (region.threadgroup) consider("threadgroup memory " + region.name, region.begin, region.end - region.begin);
+    if (region.threadgroup) consider(region.name, region.begin, region.end - region.begin);
   }
   return text;
 }
@@ -259,6 +306,7 @@ std::string Memory::Other(uint64_t record) const { return geometry_.Describe(Gro
 std::string Memory::CheckRead(Record& record, Access access, const Region& region, const Moment& moment) const {
   const uint64_t now = Pack(moment, region.threadgroup, kOne);
   const uint64_t writer = record.writer;
+  if (writer == kNobody) return ", which nobody has written";
   const bool written = writer != 0 && (!region.threadgroup || Group(writer) == moment.group);
   if (region.threadgroup && !written) return ", which no thread has written";
   // Atomic operations are not ordered by barriers.
@@ -293,6 +341,26 @@ std::string Memory::CheckWrite(Record& record, Access access, const Region& regi
   return "";
 }
 
+// The common cases of CheckRead and CheckWrite, for all bytes: false where one is not, or is wrong.
+bool Memory::IsPlain(Record* record, size_t bytes, bool reads, const Region& region, const Moment& moment) {
+  const uint64_t now = Pack(moment, region.threadgroup, kOne);
+  for (Record* const end = record + bytes; record != end; ++record) {
+    const uint64_t writer = record->writer, reader = record->reader;
+    if (reads) {
+      if (writer != now && (writer != 0 || region.threadgroup)) return false;
+      if (reader == 0) {
+        record->reader = now;
+      } else if (reader != now && (region.threadgroup || ReadersOf(reader) != kManyGroups)) {
+        return false;
+      }
+    } else {
+      if (reader != 0 && reader != now) return false;
+      record->writer = now;
+    }
+  }
+  return true;
+}
+
 std::string Memory::Check(uintptr_t address, size_t bytes, Access access, const Moment& moment) {
   const Region* region = Find(address, bytes);
   if (region == nullptr) return ", which is out of bounds";
@@ -300,7 +368,9 @@ std::string Memory::Check(uintptr_t address, size_t bytes, Access access, const 
     return ", which is not aligned";
   }
   Record* record = region->records + (address - region->begin);
-  for (size_t i = 0; i < bytes; ++i, ++record) {
+  const bool plain = access <= Access::kWrite && (access == Access::kRead || region->writable) &&
+                     IsPlain(record, bytes, access == Access::kRead, *region, moment);
+  for (size_t i = 0; i < bytes && !plain; ++i, ++record) {
     std::string wrong;
     if (access == Access::kRead || access == Access::kAtomicRead || access == Access::kAtomicUpdate) {
       wrong = CheckRead(*record, access, *region, moment);
@@ -329,7 +399,8 @@ void Memory::CopyBack() const {
       if ((pages_[PageOf(begin)] & kWritten) == 0) continue;
       for (uintptr_t at = begin; at < end; ++at) {
         const size_t offset = at - region.begin;
-        if (region.records[offset].writer != 0) region.original[offset] = *reinterpret_cast<const std::byte*>(at);
+        if (WasWritten(region.records[offset].writer))
+          region.original[offset] = *reinterpret_cast<const std::byte*>(at);
       }
     }
   }
@@ -345,8 +416,8 @@ std::vector<Touched> Memory::WhatWasTouched() const {
       for (uintptr_t at = begin; at < end; ++at) {
         const size_t offset = at - region.begin;
         const Record& record = region.records[offset];
-        if (record.writer == 0 && record.reader == 0) continue;
-        const bool written = record.writer != 0;
+        const bool written = WasWritten(record.writer);
+        if (!written && record.reader == 0) continue;
         const std::byte* original = region.original + offset;
         if (!touched.empty() && touched.back().end == original && touched.back().written == written) {
           ++touched.back().end;

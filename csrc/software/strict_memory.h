@@ -16,6 +16,7 @@ namespace pjrt_metal::software {
 using ::software::Access;
 
 constexpr size_t kMaxThreadgroupBytes = 32 << 10;  // of the Apple GPUs that targets name
+constexpr size_t kMaxThreadBytes = 4 << 20;        // of the arrays on a CPU thread's stack; less than any such stack
 
 // How a grid is divided. The last threadgroup along an axis may be smaller than the others.
 struct Geometry {
@@ -65,6 +66,8 @@ struct Piece {
   std::byte* original;  // what it is a copy of
   size_t bytes;
   bool writable;
+  // One a byte: not zero where nobody has written what this piece is to hold. Empty: all is there.
+  std::vector<uint8_t> missing = {};
 };
 
 struct Touched {
@@ -83,6 +86,9 @@ class Memory {
   // exceed kMaxThreadgroupBytes.
   void* Threadgroup(const std::string& name, int line, size_t bytes, size_t alignment);
   size_t threadgroup_bytes() const { return threadgroup_bytes_; }
+  // An array of the thread that is alone in threadgroup `group`, not written yet; the same memory for each thread.
+  // nullptr when all of a thread's arrays exceed kMaxThreadBytes.
+  void* ThreadArray(const std::string& name, int line, size_t bytes, size_t alignment, uint32_t group);
 
   // Whether this is memory for the kernel at all: it may also access its own stack and constants.
   bool Contains(uintptr_t address) const;
@@ -105,13 +111,17 @@ class Memory {
     bool threadgroup, writable;
     Record* records;  // one a byte
     std::byte* original;
-    std::string name;  // of threadgroup memory
-    int line;          // where it was declared
+    std::string name;    // "threadgroup memory tile"
+    int line;            // where it was declared
+    uint32_t group = 0;  // whose array it was last
   };
+  Region* Declare(const std::string& name, int line, size_t bytes);
+  void MarkMissing(const Region& region);
   const Region* Find(uintptr_t address, size_t bytes);
   size_t PageOf(uintptr_t address) const;  // in memory_
   std::string CheckRead(Record& record, Access access, const Region& region, const Moment& moment) const;
   std::string CheckWrite(Record& record, Access access, const Region& region, const Moment& moment) const;
+  static bool IsPlain(Record* record, size_t bytes, bool reads, const Region& region, const Moment& moment);
   std::string Other(uint64_t record) const;
 
   const Geometry geometry_;
@@ -125,7 +135,7 @@ class Memory {
   std::vector<uint8_t> pages_;  // each page of memory_: kTouched, kWritten
   size_t next_;                 // where the next threadgroup memory goes, from the beginning of memory_
   size_t next_record_ = 0;
-  size_t threadgroup_bytes_ = 0;
+  size_t threadgroup_bytes_ = 0, thread_bytes_ = 0;
 };
 
 }  // namespace pjrt_metal::software

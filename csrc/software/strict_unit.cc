@@ -1,6 +1,8 @@
 #include "csrc/software/strict_unit.h"
 
+#include <algorithm>
 #include <cctype>
+#include <regex>
 
 #include "csrc/software/kernel_unit.h"
 
@@ -8,14 +10,16 @@ namespace pjrt_metal::software {
 namespace {
 
 constexpr std::string_view kPrologueBegin = "#define SOFTWARE_STRICT 1\n";
+constexpr std::string_view kCheckedPrologueBegin = "#define SOFTWARE_STRICT 1\n#define SOFTWARE_CHECKED 1\n";
 
-constexpr const char* kFlags[] = {
-    // Accesses stay as the text has them, and are announced (strict_runtime.h).
-    "-O1", "-fsanitize=thread,alignment,bounds", "-fno-exceptions", "-ffp-contract=off",
-    // The announcements' receiver is in the unit itself, not in a library.
-    "-nodefaultlibs",
-    // A variable that was never set holds no zero by chance.
-    "-ftrivial-auto-var-init=pattern"};
+// Accesses stay as the text has them, and are announced (strict_runtime.h). The announcements' receiver is in the unit
+// itself, not in a library. A variable that was never set holds no zero by chance.
+#define STRICT_FLAGS \
+  "-O1", "-fsanitize=thread,alignment,bounds", "-fno-exceptions", "-nodefaultlibs", "-ftrivial-auto-var-init=pattern"
+constexpr const char* kFlags[] = {STRICT_FLAGS, "-ffp-contract=off"};
+// Arithmetic as in the fast kernels; what they tell the compiler of their loops is not believed.
+constexpr const char* kCheckedFlags[] = {STRICT_FLAGS, "-fno-openmp-simd"};
+#undef STRICT_FLAGS
 
 bool IsWord(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
@@ -71,8 +75,8 @@ std::string Trim(std::string_view text) {
   return std::string(text);
 }
 
-// "float tile[8][9], flags[2]" as declarations of references, on one line.
-std::string Declarations(const std::string& declaration) {
+// "float tile[8][9], flags[2]" as declarations of references, on one line, to what `function` gives.
+std::string Declarations(const std::string& declaration, const std::string& function) {
   // The type ends where the first declarator's name begins.
   const size_t dims = std::min(declaration.find_first_of("[,"), declaration.size());
   size_t name_end = dims;
@@ -91,7 +95,7 @@ std::string Declarations(const std::string& declaration) {
     const size_t open = std::min(declarator.find('['), declarator.size());
     const std::string name = Trim(declarator.substr(0, open)), array = declarator.substr(open);
     result += (result.empty() ? "" : " ") + type + " (&" + name + ")" + array + " = *static_cast<" + type + " (*)" +
-              array + ">(software::threadgroup_memory(\"" + name + "\", sizeof(" + type + array + "), alignof(" + type +
+              array + ">(software::" + function + "(\"" + name + "\", sizeof(" + type + array + "), alignof(" + type +
               "), __LINE__));";
     begin = i + 1;
   }
@@ -106,6 +110,13 @@ std::string_view StrictPrologue() {
 }
 
 std::span<const char* const> StrictFlags() { return kFlags; }
+
+std::string_view CheckedPrologue() {
+  static const std::string prologue = std::string(kCheckedPrologueBegin) + std::string(UnitPrologue());
+  return prologue;
+}
+
+std::span<const char* const> CheckedFlags() { return kCheckedFlags; }
 
 std::string RewriteThreadgroupMemory(const std::string& source) {
   constexpr std::string_view kWord = "threadgroup";
@@ -130,7 +141,7 @@ std::string RewriteThreadgroupMemory(const std::string& source) {
       result += source[i++];
       continue;
     }
-    result += Declarations(declaration);
+    result += Declarations(declaration, "threadgroup_memory");
     for (const char d : declaration) {
       if (d == '\n') result += '\n';
     }
@@ -165,7 +176,26 @@ std::string FirstComment(const std::string& source) {
   return Trim(std::string_view(source).substr(begin + 2, source.find('\n', begin) - begin - 2));
 }
 
-std::string StrictKernelText(const KernelSource& kernel) {
+std::string RewriteThreadArrays(const std::string& source) {
+  // The type and the name, or nothing: "const float x = in0[3];" declares no array.
+  static const std::regex kArray(R"(^(\s*)(?:alignas\(\d+\) )?(\w+ \w+(?:\[\d+\])+);$)");
+  std::string result;
+  for (size_t begin = 0; begin < source.size();) {
+    const size_t end = std::min(source.find('\n', begin), source.size());
+    const std::string line = source.substr(begin, end - begin);
+    std::smatch found;
+    const bool array = std::regex_match(line, found, kArray) && found[2].str().rfind("return ", 0) != 0;
+    result += array ? found[1].str() + Declarations(found[2], "thread_memory") : line;
+    if (end < source.size()) result += '\n';
+    begin = end + 1;
+  }
+  return result;
+}
+
+namespace {
+
+// The kernel's text and a StrictFunction that calls it.
+std::string KernelAndCaller(const KernelSource& kernel, const std::string& text) {
   CheckKernelName(kernel);
   std::string arguments;
   size_t buffers = 0;
@@ -173,11 +203,21 @@ std::string StrictKernelText(const KernelSource& kernel) {
     if (!arguments.empty()) arguments += ", ";
     arguments += Argument(kind, buffers);
   }
-  return "\n#line 1 \"" + kernel.name + ".metal\"\n" + RewriteThreadgroupMemory(kernel.source) +
+  return "\n#line 1 \"" + kernel.name + ".metal\"\n" + text +
          "\nextern \"C\" __attribute__((visibility(\"default\"), no_sanitize(\"thread\"))) void " + RunSymbol(kernel) +
          "(\n    const software::StrictRuntime* runtime, void* const* buffers, const void* args, const uint* p) {\n"
          "  software::runtime = runtime;\n  " +
          kernel.name + "(" + arguments + ");\n}\n";
+}
+
+}  // namespace
+
+std::string StrictKernelText(const KernelSource& kernel) {
+  return KernelAndCaller(kernel, RewriteThreadgroupMemory(kernel.source));
+}
+
+std::string CheckedKernelText(const KernelSource& kernel) {
+  return KernelAndCaller(kernel, RewriteThreadArrays(kernel.source));
 }
 
 }  // namespace pjrt_metal::software

@@ -22,6 +22,16 @@ std::span<const char* const> StrictFlags();
 // Parameters, pointers and casts keep their text. Lines stay where they are.
 std::string RewriteThreadgroupMemory(const std::string& source);
 
+// As those three, for kernels of the software device's own schedules.
+std::string_view CheckedPrologue();
+std::string CheckedKernelText(const KernelSource& kernel);
+std::span<const char* const> CheckedFlags();
+
+// Arrays that a kernel declares, each alone on a line, as references to memory that the device gives:
+//   alignas(64) float sums[384];
+// Lines stay where they are.
+std::string RewriteThreadArrays(const std::string& source);
+
 // The names of a kernel's buffers, in order of [[buffer(i)]] in its text, those of kArgs left out.
 std::vector<std::string> BufferNames(const KernelSource& kernel);
 // The first comment line, without its slashes.

@@ -60,10 +60,10 @@ inline T pjrt_min(T a, T b) {
   return a != a ? a : (take_b ? b : a);
 }
 
-// Keeps zeros and NaNs as they are.
+// Keeps zeros and NaNs as they are; a denormal that compares as zero is zero.
 template <typename T>
 inline T pjrt_sign(T a) {
-  return a > T(0) ? T(1) : (a < T(0) ? T(-1) : a);
+  return a > T(0) ? T(1) : (a < T(0) ? T(-1) : T(a * T(0)));
 }
 
 // Wraps around; a negative power of anything but 1 and -1 is 0.

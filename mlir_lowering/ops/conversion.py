@@ -97,17 +97,21 @@ def _bitcast(emitter: Emitter, op: Op, index: Index) -> Expr:
     emitter.use(result)
     if source.bits < 8 or result.bits < 8 or source.is_complex or result.is_complex:
         raise unsupported(op.signature(), str(op.loc))
+
+    def element(at: Index) -> str:
+        # A small integer's literal is an int in MSL.
+        return f"{source.msl}({emitter.load(x, at)})"
+
     if source.bits == result.bits:
-        return emitter.let(result, f"as_type<{result.msl}>({emitter.load(x, index)})")
+        return emitter.let(result, f"as_type<{result.msl}>({element(index)})")
     u, v = unsigned_type(source), unsigned_type(result)
     if source.bits > result.bits:
         part = emitter.index_value(index[-1] * result.bits, U32)
-        bits = f"as_type<{u}>({emitter.load(x, index[:-1])})"
+        bits = f"as_type<{u}>({element(index[:-1])})"
         return emitter.let(result, f"as_type<{result.msl}>({v}({bits} >> {part}))")
     parts = []
     for i in range(result.bits // source.bits):
-        element = emitter.load(x, (*index, constant(i)))
-        parts.append(f"{v}({v}(as_type<{u}>({element})) << {i * source.bits})")
+        parts.append(f"{v}({v}(as_type<{u}>({element((*index, constant(i)))})) << {i * source.bits})")
     return emitter.let(result, f"as_type<{result.msl}>({v}({' | '.join(parts)}))")
 
 

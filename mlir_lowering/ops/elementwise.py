@@ -54,6 +54,8 @@ _DTYPES = {
     "uint": ("ui32", "ui8", "ui16", "ui64", "ui4"),
     "pred": ("i1",),
 }
+# From this cost on an op of floats is a function of many instructions.
+FUNCTION_COST = 8
 # One unit in the last place, roughly; f32 and f64 take the row's own tolerance.
 _ULP = {"f16": 2e-3, "bf16": 1.6e-2}
 
@@ -95,7 +97,11 @@ def _element(row: Row) -> Callable[[Emitter, Op, Index], Expr]:
         )
         if narrow and result.is_float:
             code = f"{result.msl}({code})"
-        return emitter.let(result, wrap(code, result))
+        before = len(emitter.lines)
+        expr = emitter.let(result, wrap(code, result))
+        if row.cost >= FUNCTION_COST and first.is_float and len(emitter.lines) > before:
+            emitter.function_cost += row.cost
+        return expr
 
     return element
 

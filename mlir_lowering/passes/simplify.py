@@ -95,6 +95,10 @@ def _without_elements(op: Op) -> list[Op]:
             Op("stablehlo.broadcast_in_dim", [init], [v.type], {"broadcast_dimensions": ()}, loc=op.loc)
             for init, v in zip(inits, op.results, strict=True)
         ]
+    count = {"stablehlo.scatter": (len(op.operands) - 1) // 2 + 1, "stablehlo.dynamic_update_slice": 1}.get(op.name)
+    if count is not None and op.operands[count].type.size == 0:
+        # Nothing is updated: each result is its operand.
+        return [_reshape(x, v.type, op) for x, v in zip(op.operands, op.results, strict=False)]
     return []
 
 

@@ -24,7 +24,7 @@ def compiler(api: Api) -> Iterator[list[Any]]:
     extension = api.extension(0x4D544C, "PJRT_Extension_Base")
     # After the base: int version; then the function set_compiler, aligned.
     start = ctypes.addressof(extension)
-    assert ctypes.c_int.from_address(start + 24).value == 2
+    assert ctypes.c_int.from_address(start + 24).value == 3
     set_compiler = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(ctypes.c_void_p.from_address(start + 32).value or 0)
     calls: list[Any] = []
 

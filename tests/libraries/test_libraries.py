@@ -156,8 +156,8 @@ def test_mjx_steps_as_mujoco_does() -> None:
     mujoco = pytest.importorskip("mujoco")
     mjx = pytest.importorskip("mujoco.mjx")
     model = mujoco.MjModel.from_xml_string(SCENE)
-    state, step = mjx.make_data(model), jax.jit(mjx.step)
-    on_device = mjx.put_model(model)
+    state, step = mjx.make_data(model, impl="jax"), jax.jit(mjx.step)  # impl: it knows CPUs, GPUs and TPUs
+    on_device = mjx.put_model(model, impl="jax")
     data = mujoco.MjData(model)
     for _ in range(20):
         state = step(on_device, state)
@@ -166,8 +166,12 @@ def test_mjx_steps_as_mujoco_does() -> None:
     np.testing.assert_allclose(state.qvel, data.qvel, atol=2e-2)
 
 
-def test_brax_as_on_cpu() -> None:
+def test_brax_as_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     envs = pytest.importorskip("brax.envs")
+    mjx = pytest.importorskip("mujoco.mjx")
+    # MJX, which reads the model, chooses an implementation by the platform's name and does not know metal's; Brax does
+    # not hand its `impl` on.
+    monkeypatch.setattr("mujoco.mjx._src.io._resolve_impl", lambda device: mjx.Impl.JAX)
     env = envs.get_environment("inverted_pendulum", backend="spring")
 
     @jax.jit

@@ -1,5 +1,6 @@
 // What a Metal device keeps and gives back, against the fake Metal: archives on disk, residency, memory pressure,
 // captures. Run by test_device_resources.py, one check a process, with a folder of the check's own.
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -39,7 +40,7 @@ std::vector<std::string> Files() {
   if (!std::filesystem::exists(Cache())) return files;
   for (const auto& entry : std::filesystem::directory_iterator(Cache())) {
     const std::string path = entry.path();
-    if (!path.ends_with(".so")) files.push_back(path);
+    if (!path.ends_with(".so") && !path.ends_with("/trimmed")) files.push_back(path);
   }
   return files;
 }
@@ -207,6 +208,91 @@ void MemoryIsResident() {
   EXPECT(FakeResident() == 0);
 }
 
+// What the allocator only keeps leaves the set after a beat, and comes back when it is handed out.
+void IdleMemoryIsNotResident() {
+  const auto device = Only();
+  const auto allocator = std::make_shared<Allocator>(device.get(), kWorkingSet);
+  AllocationRef used = allocator->Allocate(kMiB, "used"), kept = allocator->Allocate(2 * kMiB, "kept");
+  device->NewEncoder();
+  EXPECT(FakeResident() == 2);
+  kept.reset();
+  const auto wait_for = [](int resident) {
+    for (int i = 0; i < 500 && FakeResident() != resident; ++i) usleep(10000);
+    return FakeResident() == resident;
+  };
+  EXPECT(wait_for(1) && FakeAllocated() == 3 * kMiB);
+  kept = allocator->Allocate(2 * kMiB, "again");
+  device->NewEncoder();
+  EXPECT(FakeResident() == 2);
+  // Freed while it is out of the set, and while it is in.
+  kept.reset();
+  EXPECT(wait_for(1));
+  used.reset();
+  allocator->ReleaseCached();
+  device->Allocate(1);
+  EXPECT(FakeAllocated() == 1 && FakeResident() == 0);
+}
+
+// It is asked for again while there are submissions: the system gives up what was asked for long ago.
+void ResidencyIsKeptAlive() {
+  const auto device = Only();
+  const AllocationRef memory = device->Allocate(kMiB);
+  usleep(1200000);
+  EXPECT(FakeResidencyRequests() == 0);  // nobody uses it yet
+  device->NewEncoder();
+  for (int i = 0; i < 500 && FakeResidencyRequests() < 3; ++i) usleep(10000);
+  EXPECT(FakeResidencyRequests() >= 3 && FakeResidencyCommits() == 1);
+}
+
+void ResidencyCanBeSwitchedOff() {
+  setenv("PJRT_METAL_RESIDENCY", "0", 1);
+  const auto device = Only();
+  AllocationRef memory = device->Allocate(kMiB);
+  device->NewEncoder()->Sync();
+  EXPECT(FakeResident() == 0 && FakeResidencyCommits() == 0);
+  memory.reset();
+  EXPECT(FakeAllocated() == 0);
+}
+
+// Memory that is lent is not the GPU's: it may be as much as the working set.
+void WrappedMemoryIsNotCounted() {
+  const auto device = Only();
+  const auto page = static_cast<size_t>(getpagesize());
+  FakeUseElsewhere(kWorkingSet - static_cast<int64_t>(2 * kMiB));
+  void* memory = mmap(nullptr, 4 * kMiB + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  AllocationRef wrapped = device->Wrap(memory, 4 * kMiB);
+  EXPECT(wrapped != nullptr && FakeWrapped() == 4 * kMiB);
+  const AllocationRef fits = device->Allocate(kMiB);
+  EXPECT(Has(Thrown([&] { device->Allocate(kMiB + 1); }), Code::kResourceExhausted, {"1048577 bytes"}));
+  wrapped.reset();
+  EXPECT(FakeWrapped() == 0);
+  EXPECT(Has(Thrown([&] { device->Allocate(kMiB + 1); }), Code::kResourceExhausted, {"1048577 bytes"}));
+  munmap(memory, 4 * kMiB + page);
+}
+
+// At most half of the limit, the oldest goes first; what came last stays.
+void TheCacheIsCapped() {
+  const auto device = Only();
+  const auto allocator = std::make_shared<Allocator>(device.get(), 16 * kMiB);
+  const auto kept = [&] {
+    device->NewEncoder();  // what was dropped leaves the residency set
+    EXPECT(FakeAllocated() == allocator->stats().pool_bytes + allocator->stats().bytes_in_use);
+    return static_cast<size_t>(allocator->stats().pool_bytes) / kMiB;
+  };
+  AllocationRef a = allocator->Allocate(3 * kMiB, "a"), b = allocator->Allocate(4 * kMiB, "b"),
+                c = allocator->Allocate(2 * kMiB, "c");
+  a.reset();
+  b.reset();
+  EXPECT(kept() == 7);
+  c.reset();
+  EXPECT(kept() == 6);
+  allocator->Allocate(10 * kMiB, "arena").reset();
+  EXPECT(kept() == 10);
+  allocator->Allocate(kMiB, "d").reset();
+  EXPECT(kept() == 1);
+  allocator->ReleaseCached();
+}
+
 void WithoutResidencySets() {
   for (const int macos : {15, 14}) {
     FakeMacos(macos);
@@ -268,6 +354,11 @@ constexpr Check kChecks[] = {
     {"cached_memory_is_given_up_before_an_error", CachedMemoryIsGivenUpBeforeAnError},
     {"memory_pressure", MemoryPressure},
     {"memory_is_resident", MemoryIsResident},
+    {"idle_memory_is_not_resident", IdleMemoryIsNotResident},
+    {"residency_is_kept_alive", ResidencyIsKeptAlive},
+    {"residency_can_be_switched_off", ResidencyCanBeSwitchedOff},
+    {"wrapped_memory_is_not_counted", WrappedMemoryIsNotCounted},
+    {"the_cache_is_capped", TheCacheIsCapped},
     {"without_residency_sets", WithoutResidencySets},
     {"captures_until_the_device_goes", CapturesUntilTheDeviceGoes},
     {"captures_until_the_end", CapturesUntilTheEnd},

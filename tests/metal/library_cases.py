@@ -87,8 +87,8 @@ def main(names: list[str]) -> None:
     rng = np.random.default_rng(0)
     metal, cpu = jax.devices("metal")[0], jax.devices("cpu")[0]
     for name in names:
-        if name == "asserting":
-            fake.FakeFail(b"assert")
+        if name in ("assert", "kill", ""):
+            fake.FakeFail(name.encode())
             continue
         function, shapes, dtype = CASES[name]
         arguments = [(rng.standard_normal(shape) * 4 / 8).astype(dtype) for shape in shapes]

@@ -1,9 +1,9 @@
 // What the programs that attack the plugin share: numbers by seed, the C API, and an end for what hangs.
 #pragma once
 
-#include <csignal>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -60,7 +60,8 @@ inline void Begin(uint64_t attempt, unsigned seconds = 30) {
 }
 inline void SayAttempt() {
   char text[80];
-  const int size = std::snprintf(text, sizeof text, "in attempt %llu\n", static_cast<unsigned long long>(current_attempt));
+  const int size =
+      std::snprintf(text, sizeof text, "in attempt %llu\n", static_cast<unsigned long long>(current_attempt));
   if (write(STDERR_FILENO, text, static_cast<size_t>(size)) < 0) return;
 }
 
@@ -86,7 +87,8 @@ Args New() {
   return args;
 }
 
-// Takes the error; returns its code, 0 if there was none. An error without a message, or of an unknown code, is a fault.
+// Takes the error; returns its code, 0 if there was none. An error without a message, or of an unknown code, is a
+// fault.
 inline int Take(const PJRT_Api& api, PJRT_Error* error, std::string* text = nullptr) {
   if (error == nullptr) return 0;
   auto message = New<PJRT_Error_Message_Args>();
@@ -95,8 +97,8 @@ inline int Take(const PJRT_Api& api, PJRT_Error* error, std::string* text = null
   auto code = New<PJRT_Error_GetCode_Args>();
   code.error = error;
   api.PJRT_Error_GetCode(&code);
-  if (message.message_size == 0 || code.code < 1 || code.code > 16) {
-    std::fprintf(stderr, "an error without a message or code\n");
+  if (message.message == nullptr || code.code < 1 || code.code > 16) {
+    std::fprintf(stderr, "an error without a message, or of an unknown code\n");
     std::abort();
   }
   if (text != nullptr) text->assign(message.message, message.message_size);
@@ -104,6 +106,29 @@ inline int Take(const PJRT_Api& api, PJRT_Error* error, std::string* text = null
   destroy.error = error;
   api.PJRT_Error_Destroy(&destroy);
   return code.code;
+}
+
+// A CompileOptionsProto, mostly with something wrong.
+inline std::string Options(Random& random) {
+  // CompileOptionsProto: executable_build_options (3) with a device ordinal, counts and an assignment.
+  const auto nested = [](int field, const std::string& text) {
+    return std::string{static_cast<char>(field << 3 | 2), static_cast<char>(text.size())} + text;
+  };
+  const auto number = [](int field, uint64_t value) {
+    std::string text{static_cast<char>(field << 3)};
+    for (; value >= 128; value >>= 7) text += static_cast<char>(value | 128);
+    return text + static_cast<char>(value);
+  };
+  if (random.OneIn(3)) return "";
+  const auto count = [&] { return random.OneIn(6) ? random.Odd() : 1; };
+  const std::string assignment =
+      number(1, count()) + number(2, count()) + nested(3, nested(1, number(0, random.Below(3)).substr(1)));
+  std::string options =
+      nested(3, number(1, random.Below(3)) + number(4, count()) + number(5, count()) + nested(9, assignment));
+  for (size_t i = random.Below(4); i > 0; --i)
+    options[random.Below(options.size())] = static_cast<char>(random.Odd(8));
+  if (random.OneIn(9)) options.resize(random.Below(options.size()));
+  return options;
 }
 
 inline std::vector<uint8_t> ReadAll(const char* path) {
@@ -114,7 +139,8 @@ inline std::vector<uint8_t> ReadAll(const char* path) {
   }
   std::vector<uint8_t> bytes;
   uint8_t piece[4096];
-  for (size_t count; (count = std::fread(piece, 1, sizeof piece, file)) > 0;) bytes.insert(bytes.end(), piece, piece + count);
+  for (size_t count; (count = std::fread(piece, 1, sizeof piece, file)) > 0;)
+    bytes.insert(bytes.end(), piece, piece + count);
   std::fclose(file);
   return bytes;
 }

@@ -1,6 +1,6 @@
 """The Programs that attack_programs.cc changes, with where each of their fields is.
 
-    python -m tests.robustness.attack_corpus TARGET FILE
+python -m tests.robustness.attack_corpus TARGET FILE
 """
 
 from __future__ import annotations

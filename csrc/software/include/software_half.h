@@ -10,12 +10,13 @@ inline float half_to_float(ushort bits) { return float(__builtin_bit_cast(_Float
 inline ushort float_to_half(float x) { return __builtin_bit_cast(ushort, _Float16(x)); }
 #else
 inline float half_to_float(ushort bits) {
-  // The exponent moves by 112 through a multiplication, which also normalizes denormals; infinities and
-  // NaNs then get the exponent they miss.
+  // The exponent moves by 112; denormals are integers times 2^-24, for kernels run with a float's denormals taken for
+  // zero; infinities and NaNs get the exponent they miss.
   const uint magnitude = uint(bits & 0x7fff) << 13;
-  const float scaled = __builtin_bit_cast(float, magnitude) * 0x1p112f;
-  const uint special = magnitude >= 0x0f800000u ? 0x7f800000u | (magnitude > 0x0f800000u ? 0x400000u : 0u) : 0u;
-  return __builtin_bit_cast(float, __builtin_bit_cast(uint, scaled) | special | uint(bits & 0x8000) << 16);
+  const uint small = __builtin_bit_cast(uint, float(int(magnitude)) * 0x1p-37f);
+  uint result = magnitude < 0x00800000u ? small : magnitude + (112u << 23);
+  result = magnitude >= 0x0f800000u ? 0x7f800000u | magnitude | (magnitude > 0x0f800000u ? 0x400000u : 0u) : result;
+  return __builtin_bit_cast(float, result | uint(bits & 0x8000) << 16);
 }
 inline ushort float_to_half(float x) {
   const uint bits = __builtin_bit_cast(uint, x);

@@ -5,6 +5,13 @@
 #pragma once
 
 #define SOFTWARE_INLINE inline __attribute__((always_inline))
+// A function out of line: each copy of a long one costs the compiler some 25 ms, a call next to nothing. Loops over it
+// are vector code all the same, since the compiler makes a clone for its vectors; clang makes none.
+#if defined(__clang__) || defined(SOFTWARE_STRICT)
+#define SOFTWARE_FUNCTION SOFTWARE_INLINE
+#else
+#define SOFTWARE_FUNCTION static __attribute__((noinline, const, simd("notinbranch")))
+#endif
 
 namespace software {
 
@@ -304,7 +311,7 @@ SOFTWARE_INLINE float exp2(float x) {
   const float n = rint(y);
   return software::scale_exp({int(n), software::exp_tail((y - n) * 0.6931471806f)});
 }
-SOFTWARE_INLINE float exp10(float x) { return float(software::exp2_wide(x * 3.3219280948873623)); }
+SOFTWARE_FUNCTION float exp10(float x) { return float(software::exp2_wide(x * 3.3219280948873623)); }
 
 SOFTWARE_INLINE float log(float x) {
   // x = m * 2^k with m in [sqrt(1/2), sqrt(2)); denormals are made normal.
@@ -326,21 +333,21 @@ SOFTWARE_INLINE float log(float x) {
   const float low = software::madd(e, 0x1.7f7d1cp-20f, f * square * p);
   return software::finish_log(x, software::madd(e, 0x1.62e400p-1f, software::madd(square, -0.5f, low) + f));
 }
-SOFTWARE_INLINE float log2(float x) {
+SOFTWARE_FUNCTION float log2(float x) {
   return software::finish_log(x, float(software::log_wide(x) * 1.4426950408889634));
 }
-SOFTWARE_INLINE float log10(float x) {
+SOFTWARE_FUNCTION float log10(float x) {
   return software::finish_log(x, float(software::log_wide(x) * 0.43429448190325183));
 }
 
-SOFTWARE_INLINE float sin(float x) {
+SOFTWARE_FUNCTION float sin(float x) {
   const software::angle a = software::reduce_angle(x);
   const float value = float(a.quadrant & 1 ? a.cos : a.sin);
   const uint flip = uint(a.quadrant & 2) << 30;
   const float sine = software::float_of(software::bits_of(value) ^ flip ^ (software::bits_of(x) & 0x80000000u));
   return isfinite(x) ? sine : __builtin_nanf("");
 }
-SOFTWARE_INLINE float cos(float x) {
+SOFTWARE_FUNCTION float cos(float x) {
   const software::angle a = software::reduce_angle(x);
   const float value = float(a.quadrant & 1 ? a.sin : a.cos);
   const uint flip = uint((a.quadrant + 1) & 2) << 30;
@@ -351,21 +358,21 @@ SOFTWARE_INLINE float sincos(float x, float& cosine) {
   cosine = cos(x);
   return sin(x);
 }
-SOFTWARE_INLINE float tan(float x) {
+SOFTWARE_FUNCTION float tan(float x) {
   const software::angle a = software::reduce_angle(x);
   const bool odd = a.quadrant & 1;
   const double ratio = (odd ? -a.cos : a.sin) / (odd ? a.sin : a.cos);
   const float tangent = software::float_of(software::bits_of(float(ratio)) ^ (software::bits_of(x) & 0x80000000u));
   return isfinite(x) ? tangent : __builtin_nanf("");
 }
-SOFTWARE_INLINE float asin(float x) {
+SOFTWARE_FUNCTION float asin(float x) {
   const double a = fabs(x);
   const bool outer = a > 0.5;
   const double t = outer ? __builtin_sqrt(software::madd(a, -0.5, 0.5)) : a;
   const double inner = software::asin_core(t);
   return copysign(float(outer ? software::madd(inner, -2.0, 1.5707963267948966) : inner), x);
 }
-SOFTWARE_INLINE float acos(float x) {
+SOFTWARE_FUNCTION float acos(float x) {
   const double a = fabs(x);
   const bool outer = a > 0.5;
   const double t = outer ? __builtin_sqrt(software::madd(a, -0.5, 0.5)) : a;
@@ -373,13 +380,13 @@ SOFTWARE_INLINE float acos(float x) {
   const double high = outer ? 2.0 * inner : 1.5707963267948966 - inner;
   return float(x < 0.0f ? 3.1415926535897932 - high : high);
 }
-SOFTWARE_INLINE float atan(float x) {
+SOFTWARE_FUNCTION float atan(float x) {
   const double a = fabs(x);
   const bool outer = a > 1.0;
   const double inner = software::atan_core(outer ? 1.0 / a : a);
   return copysign(float(outer ? 1.5707963267948966 - inner : inner), x);
 }
-SOFTWARE_INLINE float atan2(float y, float x) {
+SOFTWARE_FUNCTION float atan2(float y, float x) {
   const double a = fabs(x);
   const double b = fabs(y);
   const bool steep = b > a;
@@ -395,11 +402,11 @@ SOFTWARE_INLINE float atan2(float y, float x) {
   return ordered ? copysign(float(r), y) : x + y;
 }
 
-SOFTWARE_INLINE float sinh(float x) {
+SOFTWARE_FUNCTION float sinh(float x) {
   const double e = software::expm1_wide(fabs(x));
   return copysign(float(0.5 * (e + e / (e + 1.0))), x);
 }
-SOFTWARE_INLINE float cosh(float x) {
+SOFTWARE_FUNCTION float cosh(float x) {
   const double e = software::exp2_wide(fabs(x) * 1.4426950408889634);
   return float(0.5 * (e + 1.0 / e));
 }
@@ -417,24 +424,24 @@ SOFTWARE_INLINE float tanh(float x) {
   const float far = 1.0f - 2.0f / (software::scale_exp(software::split_exp(2.0f * bounded)) + 1.0f);
   return copysign(a < 0.6f ? near : far, x);
 }
-SOFTWARE_INLINE float asinh(float x) {
+SOFTWARE_FUNCTION float asinh(float x) {
   const double a = fabs(x);
   const double value = software::log1p_wide(a + a * a / (1.0 + __builtin_sqrt(software::madd(a, a, 1.0))));
   return isfinite(x) ? copysign(float(value), x) : x;
 }
-SOFTWARE_INLINE float acosh(float x) {
+SOFTWARE_FUNCTION float acosh(float x) {
   const double t = double(x) - 1.0;
   const float value = float(software::log1p_wide(t + __builtin_sqrt(t * (t + 2.0))));
   return x >= 1.0f ? (isinf(x) ? x : value) : __builtin_nanf("");
 }
-SOFTWARE_INLINE float atanh(float x) {
+SOFTWARE_FUNCTION float atanh(float x) {
   const double a = fabs(x);
   const float value = float(0.5 * software::log1p_wide(2.0 * a / (1.0 - a)));
   const float bounded = a == 1.0 ? __builtin_inff() : value;
   return a <= 1.0 ? copysign(bounded, x) : __builtin_nanf("");
 }
 
-SOFTWARE_INLINE float pow(float x, float y) {
+SOFTWARE_FUNCTION float pow(float x, float y) {
   const float a = fabs(x);
   double l = software::log_wide(a) * 1.4426950408889634;
   l = a == 0.0f ? -__builtin_inf() : l;

@@ -21,6 +21,8 @@ struct StrictRuntime {
   // sets `lane` to the caller's.
   unsigned (*exchange)(const char* function, const void* value, unsigned bytes, void* values, unsigned* lane, int line);
   void* (*threadgroup_memory)(const char* name, unsigned long bytes, unsigned long alignment, int line);
+  // An array of the calling thread's own, new at every call: nothing is written yet.
+  void* (*thread_memory)(const char* name, unsigned long bytes, unsigned long alignment, int line);
   void (*fail)(const char* function, const char* message, int line);
 };
 

@@ -26,6 +26,9 @@ SOFTWARE_HOOK static void strict_fail(const char* function, const char* message,
 SOFTWARE_HOOK static void* threadgroup_memory(const char* name, size_t bytes, size_t alignment, int line) {
   return runtime->threadgroup_memory(name, bytes, alignment, line);
 }
+SOFTWARE_HOOK static void* thread_memory(const char* name, size_t bytes, size_t alignment, int line) {
+  return runtime->thread_memory(name, bytes, alignment, line);
+}
 
 }  // namespace software
 

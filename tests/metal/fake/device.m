@@ -54,7 +54,7 @@ int FakeConcurrentCompilation(void) { return concurrent; }
 }
 - (id)newBufferWithLength:(uint64_t)length options:(uint64_t)options {
   CHECK(length <= kMaxBufferLength, "buffer of %lu bytes", length);
-  if (Fails("allocate") || length > kMaxBufferLength) return nil;
+  if (AllocationFails() || Fails("allocate") || length > kMaxBufferLength) return nil;
   return MakeBuffer(length, options);
 }
 - (id)newBufferWithBytesNoCopy:(void *)bytes

@@ -1,6 +1,7 @@
 // What a test asks of the fake Metal beside Metal's own interface. In C, so that Python's ctypes can call it.
 //
-// Environment: FAKE_METAL_FAMILY=7|8|9, the GPU's Apple family (8); FAKE_METAL_MACOS, the major version (15);
+// Environment: FAKE_METAL_FAIL, as FakeFail from the start; FAKE_METAL_INHERIT, processes that this one starts have the
+// fake too; FAKE_METAL_FAMILY=7|8|9, the GPU's Apple family (8); FAKE_METAL_MACOS, the major version (15);
 // PJRT_METAL_STRICT_ORDERS, in how many orders of threads each dispatch is run and compared (3).
 #pragma once
 
@@ -24,9 +25,9 @@ const char* FakeLiveNames(void);
 //   family     no Apple GPU          width      64 threads a SIMD group
 //   run        command buffers, for lack of memory; run:2, with that MTLCommandBufferError
 //   graph      MPSGraph makes no executables
-//   assert     MPSGraph ends the process
+//   assert     MPSGraph ends the process; kill: somebody kills it while MPSGraph encodes
 //   continue   MPSGraph commits the command buffer and goes on in another
-//   lose       as continue, and the committed one fails
+//   lose       as continue, and the committed one fails; loseOwn: one that MPSGraph made and committed itself
 //   reorder    completions come swapped in pairs
 //   commandBuffer, encoder   nil instead of one
 //   residency  residency sets
@@ -34,6 +35,9 @@ const char* FakeLiveNames(void);
 //   capture    recordings            destination  recordings into documents are not known
 //   virtual    the GPU is a virtual machine's
 void FakeFail(const char* what);
+// Buffers fail from the `from`-th on (1 is the next; 0: none does), or that one alone. Returns how many were asked for
+// since the last call.
+long FakeFailAllocation(long from, int once);
 void FakeMacos(int major);
 // Whether the device was told to compile on as many threads as there are.
 int FakeConcurrentCompilation(void);

@@ -42,6 +42,24 @@ bool Fails(const char *what) {
   pthread_mutex_unlock(&fake_lock);
   return fails;
 }
+static long allocations, failing_from, failing_once;
+
+long FakeFailAllocation(long from, int once) {
+  pthread_mutex_lock(&fake_lock);
+  const long count = allocations;
+  allocations = 0;
+  failing_from = from;
+  failing_once = once;
+  pthread_mutex_unlock(&fake_lock);
+  return count;
+}
+bool AllocationFails(void) {
+  pthread_mutex_lock(&fake_lock);
+  ++allocations;
+  const bool fails = failing_from > 0 && (failing_once ? allocations == failing_from : allocations >= failing_from);
+  pthread_mutex_unlock(&fake_lock);
+  return fails;
+}
 int64_t FailingRun(void) {
   pthread_mutex_lock(&fake_lock);
   int64_t code = 0;
@@ -125,8 +143,10 @@ __attribute__((constructor)) static void Load(void) {
   __objc_msg_forward2 = Unknown;
   family = Number("FAKE_METAL_FAMILY", family);
   macos_major = Number("FAKE_METAL_MACOS", macos_major);
+  const char *fails = getenv("FAKE_METAL_FAIL");
+  if (fails != NULL) FakeFail(fails);
   // The compilers that this process starts need no GPU.
-  unsetenv("LD_PRELOAD");
+  if (getenv("FAKE_METAL_INHERIT") == NULL) unsetenv("LD_PRELOAD");
 }
 
 // --- Foundation ---

@@ -46,6 +46,7 @@ void Violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
   } while (0)
 // Whether the test asked for this failure.
 bool Fails(const char *what);
+bool AllocationFails(void);
 // The code of a "run:<code>", 8 (out of memory) of a plain "run", else 0.
 int64_t FailingRun(void);
 int64_t MacosMajor(void);
@@ -229,6 +230,10 @@ enum { kNotEnqueued = 0, kCommitted = 2, kCompleted = 4, kFailed = 5 };
   MTLCommandBufferEncoderInfo **encoders;
   size_t encoder_count;
   Block *handler;
+  struct GraphHandler {
+    Block *block;
+    struct GraphHandler *next;
+  } *graph_handlers;  // MPSGraph's, of the calls in it
   NSError *error;
   MTLCommandBuffer *next;  // in one of the GPU's lists
 }
