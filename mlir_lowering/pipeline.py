@@ -27,6 +27,7 @@ from mlir_lowering.program import Program, TensorInfo, serialize
 from mlir_lowering.sequence import Sequence, build_sequence
 from mlir_lowering.targets import Target, parse_target
 from mlir_lowering.verify import enabled as verifies
+from mlir_lowering.verify.graph import verify_graph
 from mlir_lowering.verify.plan import verify_plan
 from mlir_lowering.version import compiler_version
 
@@ -69,10 +70,14 @@ def _compile(code: bytes, options: CompileOptions, target: Target, log: Log) -> 
         dumper = dump.open_dump(graph.name, fingerprint)
         dumper.text("stablehlo.mlir", lambda: str(module))
     dumper.graph("00-import", graph)
+    if verifies():
+        verify_graph(graph, "import")
 
     for number, (name, run) in enumerate(PASSES, 1):
         clock.time(name, run, graph, target)
         dumper.graph(f"{number:02}-{name}", graph)
+        if verifies():
+            verify_graph(graph, f"pass {name}")
 
     sequence = clock.time("fuse and schedule", build_sequence, graph, target)
     buffers = clock.time("plan", plan, graph, sequence)

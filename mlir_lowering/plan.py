@@ -12,6 +12,8 @@ needed by each iteration's reads and, if anything reads it after the loop, whene
 
 from __future__ import annotations
 
+import heapq
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -381,18 +383,18 @@ class _Planner:
         storages = dict.fromkeys(self.root(s) for s in self.of.values())
         spans = [(s.live[0][0], s.live[-1][1], s) for s in storages if s.kind is SlotKind.ARENA and s.bytes]
         spans.sort(key=lambda s: (s[0], -s[2].bytes))
-        active: list[tuple[int, int, int]] = []  # offset, end, last tick; by offset
+        taken: list[tuple[int, int, int]] = []  # a heap: last tick, offset, end
+        free = [(0, 1 << 62)]  # ascending, none touch
         for first, last, storage in spans:
-            active = [span for span in active if span[2] >= first]
+            while taken and taken[0][0] < first:
+                _give_back(free, *heapq.heappop(taken)[1:])
             size = -(-storage.bytes // ALIGNMENT) * ALIGNMENT
-            offset, before = 0, 0
-            for begin, end, _ in active:
-                if begin - offset >= size:
-                    break
-                offset, before = end, before + 1
-            active.insert(before, (offset, offset + size, last))
-            storage.offset = offset
-            self.result.arena_bytes = max(self.result.arena_bytes, offset + size)
+            at = next(i for i, (begin, end) in enumerate(free) if end - begin >= size)
+            begin, end = free[at]
+            free[at : at + 1] = [(begin + size, end)] if end - begin > size else []
+            heapq.heappush(taken, (last, begin, begin + size))
+            storage.offset = begin
+            self.result.arena_bytes = max(self.result.arena_bytes, begin + size)
 
     # Second walk: steps.
 
@@ -449,6 +451,17 @@ class _Planner:
         if number == len(self.result.kernels):
             self.result.kernels.append(kernel)
         return number
+
+
+def _give_back(free: list[tuple[int, int]], begin: int, end: int) -> None:
+    """Adds a range to the free ones, joined with its neighbours."""
+    at = bisect_left(free, (begin, end))
+    if at < len(free) and free[at][0] == end:
+        end = free.pop(at)[1]
+    if at > 0 and free[at - 1][1] == begin:
+        at -= 1
+        begin = free.pop(at)[0]
+    free.insert(at, (begin, end))
 
 
 @dataclass

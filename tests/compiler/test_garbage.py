@@ -14,7 +14,10 @@ from mlir_lowering.targets import parse_target
 
 assert mlir_lowering.ops
 
-TARGETS = ("software:threads=2,vector_bytes=64", "apple8:simd_width=32,threads=1024,threadgroup_bytes=32768,language=31")
+TARGETS = (
+    "software:threads=2,vector_bytes=64",
+    "apple8:simd_width=32,threads=1024,threadgroup_bytes=32768,language=31",
+)
 
 
 @pytest.mark.parametrize("target", TARGETS)
