@@ -24,7 +24,6 @@ from mlir_lowering.registry import OPS
 from mlir_lowering.targets import Target
 from mlir_lowering.work import Work
 
-
 # Atoms of an index that is written out where it is used.
 MAX_INDEX_SIZE = 48
 
