@@ -16,13 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from mlir_lowering.dtypes import DType
+from mlir_lowering.dtypes import I32, DType
 from mlir_lowering.errors import unsupported
 from mlir_lowering.graph import Op, Region, Value, release_later
 from mlir_lowering.index import Index, Ix, bounded, linearize
 from mlir_lowering.registry import OPS
 from mlir_lowering.targets import Target
 from mlir_lowering.work import Work
+
+# Atoms of an index that is written out where it is used.
+MAX_INDEX_SIZE = 48
 
 
 @dataclass(frozen=True)
@@ -269,6 +272,18 @@ class Emitter:
         self.accesses.add(ix)
         code = f"{dtype.msl}({dtype.part.msl}({ix}), 0)" if dtype.is_complex else f"{dtype.msl}({ix})"
         return self.let(dtype, wrap(code, dtype))
+
+    def named(self, ix: Ix) -> Ix:
+        """`ix`, as a variable of the kernel's if its text is long: each reshape of a transpose would double it."""
+        if ix.size <= MAX_INDEX_SIZE:
+            return ix
+        self.accesses.add(ix)
+        key = ("index", ix)
+        if (found := self._find(key)) is None:
+            found = Expr(self.fresh("r"), I32)
+            self.line(f"const int {found} = {ix};")
+            self._scopes[-1][key] = found
+        return bounded(found.code, *ix.range)
 
     def dynamic_index(self, expr: Expr, lo: int, hi: int) -> Ix:
         """A run-time integer as an index, clamped to [lo, hi] as StableHLO's dynamic ops do."""

@@ -147,6 +147,11 @@ class Ix:
         return any(a.name == name if a.inner is None else a.inner.mentions(name) for a, _ in self.terms)
 
     @cached_property
+    def size(self) -> int:
+        """The number of atoms in its text."""
+        return sum(1 + (0 if a.inner is None else a.inner.size) for a, _ in self.terms)
+
+    @cached_property
     def has_division(self) -> bool:
         return any(a.inner is not None for a, _ in self.terms)
 

@@ -74,8 +74,8 @@ def _functions() -> tuple[Function, ...]:
     return tuple(function for name in _FILES for function in functions_of((_FOLDER / name).read_text()))
 
 
-# Of ours, those of one or two floats that are dear to inline: on the software device they have versions out of line, which
-# these macros define (csrc/software/include/software_far.h).
+# Of ours, those of one or two floats that are dear to inline: on the software device they have versions out of line,
+# which these macros define (csrc/software/include/software_far.h).
 FAR_FUNCTIONS = dict.fromkeys(("pjrt_cbrt", "pjrt_erf", "pjrt_erfc", "pjrt_expm1", "pjrt_log1p"), "SOFTWARE_FAR")
 FAR_FUNCTIONS |= {"pjrt_fmod": "SOFTWARE_FAR_2"}
 # The line in a kernel from which on its calls mean the versions out of line.

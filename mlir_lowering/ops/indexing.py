@@ -124,7 +124,7 @@ register(
 
 def _reshape(emitter: Emitter, op: Op, index: Index) -> Expr:
     (x,) = op.operands
-    return emitter.load(x, delinearize(linearize(index, op.result.shape), x.shape))
+    return emitter.load(x, delinearize(emitter.named(linearize(index, op.result.shape)), x.shape))
 
 
 register(

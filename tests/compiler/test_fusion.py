@@ -100,6 +100,18 @@ def test_shifted_copies_do_not_multiply() -> None:
     assert max(len(kernel.source.splitlines()) for kernel in program.kernels) < 2000
 
 
+def test_indices_of_reshaped_transposes_do_not_multiply() -> None:
+    step = (
+        "%p{i} = stablehlo.reshape %{i} : (tensor<10xf32>) -> tensor<2x5xf32>"
+        " %t{i} = stablehlo.transpose %p{i}, dims = [1, 0] : (tensor<2x5xf32>) -> tensor<5x2xf32>"
+        " %s{i} = stablehlo.sine %t{i} : tensor<5x2xf32>"
+        " %{n} = stablehlo.reshape %s{i} : (tensor<5x2xf32>) -> tensor<10xf32> "
+    )
+    steps = "".join(step.format(i=i, n=i + 1) for i in range(40))
+    program = _compile(f"(%0: tensor<10xf32>) -> tensor<10xf32> {{ {steps} return %40 : tensor<10xf32> }}")
+    assert sum(len(kernel.source) for kernel in program.kernels) < 50_000
+
+
 def test_memory_of_dead_values_is_used_again() -> None:
     body = (
         " ^bb0(%a: tensor<f32>, %b: tensor<f32>):"
