@@ -16,8 +16,8 @@ constexpr std::string_view kCheckedPrologueBegin = "#define SOFTWARE_STRICT 1\n#
 // itself, not in a library. A variable that was never set holds no zero by chance.
 #define STRICT_FLAGS \
   "-O1", "-fsanitize=thread,alignment,bounds", "-fno-exceptions", "-nodefaultlibs", "-ftrivial-auto-var-init=pattern"
-constexpr const char* kFlags[] = {STRICT_FLAGS, "-ffp-contract=off"};
-// Arithmetic as in the fast kernels; what they tell the compiler of their loops is not believed.
+constexpr const char* kFlags[] = {STRICT_FLAGS};
+// What kernels tell the compiler of their loops is not believed.
 constexpr const char* kCheckedFlags[] = {STRICT_FLAGS, "-fno-openmp-simd"};
 #undef STRICT_FLAGS
 
