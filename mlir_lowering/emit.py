@@ -18,7 +18,7 @@ import numpy as np
 
 from mlir_lowering.dtypes import DType
 from mlir_lowering.errors import unsupported
-from mlir_lowering.graph import Op, Region, Value
+from mlir_lowering.graph import Op, Region, Value, release_later
 from mlir_lowering.index import Index, Ix, bounded, linearize
 from mlir_lowering.registry import OPS
 from mlir_lowering.targets import Target
@@ -115,6 +115,7 @@ class Emitter:
         # By (dtype, code), by (value, index), and by what dynamic_index clamps.
         self._scopes: list[dict[tuple[Any, ...], Expr]] = [{}]
         self._bindings: dict[Value, Binding] = {}
+        release_later(self._bindings.clear)  # they know the emitter
 
     # Text.
 

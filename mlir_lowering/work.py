@@ -3,13 +3,21 @@
 A GPU's watchdog ends what runs too long, and a loop nest whose work grows faster than its algorithm's is a defect that
 small tests do not show. Every loop has a bound: its head's own constants, or what the schedule says of it, `trips` a
 thread, or `total` of all threads together where a loop's length depends on data but the sum of them does not.
-tests/kernels/bounds.py computes the work of every launch.
+tests/kernels/bounds.py computes the work of every launch; on a GPU a launch that would do more than LAUNCH is made in
+parts.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
+Threads = tuple[int, int, int]
+
+# Iterations of one launch on a GPU. An M1's 1,024 lanes at 1.3 GHz issue some 10^12 instructions a second; an iteration
+# with a load that misses costs 10 to 100 of them, so this is a tenth of a second to a second, and the watchdog allows
+# a few.
+LAUNCH = 10**10
 # for (int i = START; i < END; ++i), i += STEP or i *= STEP, and the halving of a tree. A start that is no constant is
 # a thread's number or the like, not negative.
 _UP = re.compile(r"for \(\w+ (\w+) = ([^;]+); \1 < (\d+); (?:\+\+\1|\1 ([+*])= (\d+))\)")
@@ -34,6 +42,28 @@ def trips_of(head: str) -> int | None:
     return max(-(-(end - start) // step), 0)
 
 
+@dataclass(frozen=True)
+class Cut:
+    """A launch is made in parts of at most `length` threads along one axis; `unit` threads are a threadgroup."""
+
+    axis: int
+    length: int
+    unit: int
+
+
+def cut(work: int, threads: Threads, per_threadgroup: Threads) -> Cut | None:
+    """How to make a launch in parts of at most LAUNCH; None if it is not that large. The axis is that of most
+    threadgroups, which are left whole."""
+    parts = -(-work // LAUNCH)
+    if parts < 2:
+        return None
+    # Where the runtime chooses the threadgroup, whole SIMD groups.
+    units = per_threadgroup if per_threadgroup[0] else (32, 1, 1)
+    groups = [-(-count // unit) for count, unit in zip(threads, units, strict=True)]
+    axis = groups.index(max(groups))
+    return Cut(axis, max(groups[axis] // parts, 1) * units[axis], units[axis])
+
+
 class Work:
     """Counts one kernel: `thread`, a thread's innermost iterations, and `shared`, those that all threads share.
 
@@ -50,7 +80,7 @@ class Work:
     def thread(self) -> int:
         return max(self._counts[0], 1)
 
-    def launch(self, threads: tuple[int, int, int]) -> int:
+    def launch(self, threads: Threads) -> int:
         """The work of a launch."""
         x, y, z = threads
         return x * y * z * self.thread + self.shared

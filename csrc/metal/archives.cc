@@ -35,6 +35,8 @@ Ref Archives::Find(const Digest& key) {
     LogPhase("metal: bad archive", 0, path + " will be replaced");
     return Ref();
   }
+  CacheFolder::Used(path);
+  CacheFolder::Used(HashPath(path));
   const Pool pool;
   const Ref descriptor = New(Class::kMTLBinaryArchiveDescriptor);
   Send<Message::kSetUrl>(descriptor.get(), FileUrl(path));
@@ -71,6 +73,7 @@ void Archives::Add(const Digest& key, Id archive) {
     int failed = rename(temporary.c_str(), path.c_str()) == 0 ? 0 : errno;
     if (failed == 0) failed = ReplaceFile(folder, HashPath(path), Bytes(Hasher().Add(*bytes).Finish()));
     if (failed != 0) problem = std::strerror(failed);
+    folder_.Added(bytes->size());
   }
   if (problem.empty()) return;
   unlink(temporary.c_str());

@@ -40,8 +40,8 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-// A loaded library takes up to this many of the maps that the system lets a process have.
-constexpr size_t kMapsOfLibrary = 4;
+// A loaded library takes two or this many of the maps that the system lets a process have.
+constexpr size_t kMapsOfLibrary = 3;
 constexpr size_t kDefaultMaxMaps = 65530;  // Linux's
 constexpr size_t kMapsOfOthers = 8192;     // left to memory and to everybody else's libraries
 

@@ -20,7 +20,6 @@ constexpr const char* kFamilies[] = {"apple7", "apple8", "apple9"};
 constexpr const char* kSoftware = "software";
 
 struct StrictPipeline : Pipeline {
-  std::shared_ptr<const void> library;  // that has the kernel
   StrictKernel kernel;
   std::vector<std::string> names;  // of its buffers
   std::vector<bool> writable;      // each of them
@@ -111,8 +110,7 @@ class StrictEncoder : public Encoder {
       throw Internal(pipeline.kernel.name + ": " + name + " has " + std::to_string(bytes) + " bytes at offset " +
                      std::to_string(binding.offset) + " of an allocation of " + std::to_string(size));
     }
-    return {name, binding.allocation->data() + binding.offset, bytes, pipeline.writable[i],
-            contents_.Missing(binding)};
+    return {name, binding.allocation->data() + binding.offset, bytes, pipeline.writable[i], contents_.Missing(binding)};
   }
 
   std::byte* AlignedArgs(std::span<const std::byte> args) {
@@ -180,8 +178,7 @@ class StrictDevice : public Device {
  private:
   static PipelineRef MakePipeline(const KernelSource& source, LoadedKernel loaded) {
     auto pipeline = std::make_shared<StrictPipeline>();
-    pipeline->kernel = MakeStrictKernel(source, loaded.run);
-    pipeline->library = std::move(loaded.library);
+    pipeline->kernel = MakeStrictKernel(source, std::move(loaded));
     pipeline->names = BufferNames(source);
     for (const ParamKind kind : source.params) {
       if (kind == ParamKind::kInput || kind == ParamKind::kOutput) {

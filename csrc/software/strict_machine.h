@@ -1,6 +1,7 @@
 // Runs a grid of a kernel's threads, in turns, and stops at the first violation of Metal's rules.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <random>
 #include <string>
@@ -26,6 +27,7 @@ struct StrictKernel {
   std::string name, comment;
   StrictFunction run;
   uintptr_t image_begin, image_end;  // of the library that holds `run` and the constants it reads
+  std::shared_ptr<const void> library;
 };
 
 // "kernel k_123 (adds vectors)"

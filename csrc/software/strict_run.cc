@@ -81,9 +81,13 @@ bool SupportsStrictKernels() {
 #endif
 }
 
-StrictKernel MakeStrictKernel(const KernelSource& source, KernelFunction function) {
-  StrictKernel kernel = {source.name, FirstComment(source.source),
-                         reinterpret_cast<StrictFunction>(reinterpret_cast<void*>(function)), 0, 0};
+StrictKernel MakeStrictKernel(const KernelSource& source, LoadedKernel loaded) {
+  StrictKernel kernel = {source.name,
+                         FirstComment(source.source),
+                         reinterpret_cast<StrictFunction>(reinterpret_cast<void*>(loaded.run)),
+                         0,
+                         0,
+                         std::move(loaded.library)};
   FindImage(kernel);
   return kernel;
 }

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <vector>
 
-#include "csrc/software/kernel_unit.h"
+#include "csrc/software/kernel_cache.h"
 #include "csrc/software/strict_machine.h"
 #include "csrc/software/strict_memory.h"
 
@@ -16,8 +16,8 @@ const Dialect& StrictDialect();
 // The same, for kernels of the software device's own schedules: grids of threadgroups of one thread.
 const Dialect& CheckedDialect();
 
-// `function`: what a KernelCache with StrictDialect gave for it.
-StrictKernel MakeStrictKernel(const KernelSource& source, KernelFunction function);
+// `loaded`: what a KernelCache with StrictDialect gave for it.
+StrictKernel MakeStrictKernel(const KernelSource& source, LoadedKernel loaded);
 
 // Whether this system can run them.
 bool SupportsStrictKernels();

@@ -40,6 +40,9 @@ class _Simplifier:
                 self.mapping.update(zip(op.results, branch.outputs, strict=True))
                 # Its outputs may be simplified in turn: resolved when they are read.
                 continue
+            if (kept := _nothing_to_update(op)) is not None:
+                self.mapping.update(zip(op.results, kept, strict=True))
+                continue
             for inner in op.regions:
                 self.region(inner)
             empty = _without_elements(op)
@@ -97,6 +100,15 @@ def _without_elements(op: Op) -> list[Op]:
         # Nothing is updated: each result is its operand.
         return [_reshape(x, v.type, op) for x, v in zip(op.operands, op.results, strict=False)]
     return []
+
+
+def _nothing_to_update(op: Op) -> list[Value] | None:
+    """The arrays that an update without elements leaves as they are."""
+    if op.name == "stablehlo.dynamic_update_slice":
+        return op.operands[:1] if op.operands[1].type.size == 0 else None
+    if op.name == "stablehlo.scatter":
+        return op.operands[: len(op.results)] if op.operands[-1].type.size == 0 else None
+    return None
 
 
 def _constant_branch(op: Op) -> Region | None:

@@ -172,7 +172,7 @@ class _Rows:
                 at = linearize((row, block), into[0].shape)
                 for k, name in enumerate(inside):
                     emitter.line(f"out{k}[{at}] = {name};")
-        does = "folds" if into else "scans"
+        does = "fold" if into else "scan"
         how = "SIMD groups" if self.shuffles else "halves"
         comment = f"{scan.what}: {self.threads} threads {does} {self.length} positions of a row, by {how}."
         return kernel_call(

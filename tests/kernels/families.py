@@ -97,7 +97,41 @@ def _halving(x: Any) -> Any:
     return lax.while_loop(lambda s: jnp.max(s) > 1, lambda s: s / 2, x)
 
 
+def _residual_block_gradient(x: Any, w: Any) -> Any:
+    """A strided block of ResNet-50 with its norm and pool, and the first convolution's gradients."""
+
+    def loss(x: Any, w: Any) -> Any:
+        numbers = ("NHWC", "HWIO", "NHWC")
+        x = jax.nn.relu(lax.conv_general_dilated(x, w, (2, 2), "SAME", dimension_numbers=numbers))
+        x = (x - jnp.mean(x, (0, 1, 2))) * lax.rsqrt(jnp.var(x, (0, 1, 2)) + 1e-5)
+        x = lax.reduce_window(x, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
+        return jnp.mean(x**2)
+
+    return jax.grad(loss, (0, 1))(x, w)
+
+
+def _transformer_gradient(table: Any, w: Any, tokens: Any) -> Any:
+    """A layer of a small BERT over sequences of 128, with the embedding's gradient and the loss over the vocabulary."""
+
+    def loss(table: Any, w: Any) -> Any:
+        x = table[tokens]
+        q, k, v = (x @ w[i] for i in range(3))
+        scores = jax.nn.softmax(jnp.einsum("bqd,bkd->bqk", q, k) / 16)
+        x = x + jax.nn.gelu(jnp.einsum("bqk,bkd->bqd", scores, v) @ w[3])
+        x = (x - jnp.mean(x, -1, keepdims=True)) * lax.rsqrt(jnp.var(x, -1, keepdims=True) + 1e-5)
+        losses = jax.nn.log_softmax(x @ table.T)
+        return -jnp.mean(jnp.take_along_axis(losses, tokens[..., None], 2))
+
+    gradients = jax.grad(loss, (0, 1))(table, w)
+    return table - 0.1 * gradients[0], w - 0.1 * gradients[1]
+
+
 FAMILIES = (
+    # Models' training steps grow with the batch.
+    Family("residual_block", _residual_block_gradient, lambda n: ((n, 112, 112, 64), (3, 3, 64, 64)), 1, (4, 16, 64)),
+    Family(
+        "transformer", _transformer_gradient, lambda n: ((30_522, 256), (4, 256, 256), (n, 128)), 1, (4, 16, 64), (2,)
+    ),
     Family("elementwise", lambda x: jnp.sin(x) * x + 1, _one),
     Family("broadcast", lambda x: x[:, None] + jnp.ones(7), _one),
     Family("transpose", lambda x: x.T * 2, lambda n: ((n // 8, 8),)),

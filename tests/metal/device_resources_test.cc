@@ -40,7 +40,7 @@ std::vector<std::string> Files() {
   if (!std::filesystem::exists(Cache())) return files;
   for (const auto& entry : std::filesystem::directory_iterator(Cache())) {
     const std::string path = entry.path();
-    if (!path.ends_with(".so")) files.push_back(path);
+    if (!path.ends_with(".so") && !path.ends_with("/trimmed")) files.push_back(path);
   }
   return files;
 }

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <numeric>
 #include <stdexcept>
 #include <thread>
@@ -206,6 +207,32 @@ void CheckManyKernels() {
   }
 }
 
+// The libraries that the loader has mapped.
+size_t CountMappedLibraries() {
+  std::ifstream maps("/proc/self/maps");
+  size_t count = 0;
+  for (std::string line; std::getline(maps, line);) count += line.find(".so") != std::string::npos;
+  return count;
+}
+
+// A library goes with the last holder of its kernels, and comes back when they are wanted again.
+void CheckUnloading() {
+  const auto device = Create();
+  std::vector<KernelSource> kernels;
+  for (int i = 0; i < 40; ++i) kernels.push_back(Store(i));
+  const AllocationRef out = device->Allocate(4);
+  const size_t before = CountMappedLibraries();
+  for (int round = 0; round < 3; ++round) {
+    std::vector<PipelineRef> pipelines = device->Compile(kPreamble, kernels);
+    EXPECT(CountMappedLibraries() > before);
+    const PipelineRef kept = pipelines[static_cast<size_t>(5 + round)];
+    pipelines.clear();
+    Launch(*device, *kept, {out}, {}, Threads(1));
+    EXPECT(*Data<int>(out) == 5 + round);
+  }
+  EXPECT(CountMappedLibraries() == before);
+}
+
 void CheckSameNameOtherContent() {
   const auto device = Create();
   KernelSource one = Store(1), two = one;
@@ -355,6 +382,10 @@ void CheckWrongCompiler() {
               [&] { Compile(*device, Add()); });
 }
 
+void CheckWrongBound() {
+  ExpectError(Code::kInvalidArgument, {"PJRT_METAL_CACHE_MB", "a number from 1"}, [] { Create(); });
+}
+
 void CheckUselessCompiler() {
   const auto device = Create();
   ExpectError(Code::kInternal, {std::getenv("PJRT_METAL_CXX"), "exit status"}, [&] { Compile(*device, Add()); });
@@ -408,6 +439,7 @@ constexpr Check kChecks[] = {
     {"arguments_by_pointer", CheckArgumentsByPointer},
     {"every_thread_runs_once", CheckEveryThreadRunsOnce},
     {"many_kernels", CheckManyKernels},
+    {"unloading", CheckUnloading},
     {"same_name_other_content", CheckSameNameOtherContent},
     {"many_clients", CheckManyClients},
     {"forked_child", CheckForkedChild},
@@ -422,6 +454,7 @@ constexpr Check kSpecial[] = {
     {"source_with_error", CheckSourceWithError},
     {"no_compiler", CheckNoCompiler},
     {"wrong_compiler", CheckWrongCompiler},
+    {"wrong_bound", CheckWrongBound},
     {"useless_compiler", CheckUselessCompiler},
     {"no_temporary_folder", CheckNoTemporaryFolder},
     {"print_info", PrintInfo},

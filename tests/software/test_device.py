@@ -55,7 +55,7 @@ class Runner:
         return output
 
     def entries(self) -> list[Path]:
-        return sorted(self.cache.iterdir())
+        return sorted(self.cache.glob("*.so"))
 
 
 @pytest.fixture
@@ -151,17 +151,82 @@ def test_processes_share_a_cache(run: Runner) -> None:
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors
     assert len(run.entries()) == 40
-    assert all(path.suffix == ".so" for path in run.entries())
+    assert {path.name for path in run.cache.iterdir()} - {path.name for path in run.entries()} == {"trimmed"}
     run("many_kernels", PATH="")
 
 
 def test_user_cache_folders(run: Runner, tmp_path: Path) -> None:
     home, caches = tmp_path / "home", tmp_path / "deep/caches"
     run("add", PJRT_METAL_CACHE_DIR="", XDG_CACHE_HOME="", HOME=str(home))
-    assert len(list((home / ".cache/pjrt-metal").iterdir())) == 1
+    assert len(list((home / ".cache/pjrt-metal").glob("*.so"))) == 1
     run("add", PJRT_METAL_CACHE_DIR="", XDG_CACHE_HOME=str(caches), HOME=str(home))
-    assert len(list((caches / "pjrt-metal").iterdir())) == 1
+    assert len(list((caches / "pjrt-metal").glob("*.so"))) == 1
     run("add", PJRT_METAL_CACHE_DIR="", XDG_CACHE_HOME="", HOME="")
+
+
+def fill(cache: Path, count: int, kilobytes: int) -> list[Path]:
+    """Files as the cache could have had, the last one used most recently."""
+    paths = [cache / f"{i:064x}.so" for i in range(count)]
+    for i, path in enumerate(paths):
+        path.write_bytes(bytes(kilobytes << 10))
+        os.utime(path, (1e9 + i, 1e9 + i))
+    return paths
+
+
+def test_cache_is_bounded(run: Runner) -> None:
+    """What was used last stays, with all its names; abandoned files go, those that are being written do not."""
+    run("add", PJRT_METAL_CACHE_MB="1")
+    (entry,) = run.entries()
+    os.utime(entry, (1e9 + 1000, 1e9 + 1000))
+    old = fill(run.cache, 30, 64)
+    second_name = run.cache / ("f" * 64 + ".so")
+    second_name.hardlink_to(old[-1])
+    first_of_two = run.cache / ("e" * 64 + ".so")
+    first_of_two.hardlink_to(old[0])
+    abandoned, young = run.cache / "new.1.0", run.cache / "new.1.1"
+    for path in (abandoned, young):
+        path.write_bytes(b"x")
+    os.utime(abandoned, (1e9, 1e9))
+    run("same_name_other_content", PJRT_METAL_CACHE_MB="1")
+    assert old[0].exists()  # somebody looked through the folder a moment ago
+    os.utime(run.cache / "trimmed", (1e9, 1e9))
+    run("every_parameter", PJRT_METAL_CACHE_MB="1")
+    kept = [path for path in old if path.exists()]
+    assert kept == old[-len(kept) :]
+    assert 8 <= len(kept) <= 14  # nine tenths of a megabyte, less the kernels
+    assert second_name.exists() and not first_of_two.exists()
+    assert young.exists() and not abandoned.exists()
+    assert entry.exists()
+    run("add", PATH="")
+
+
+def test_use_is_noted(run: Runner) -> None:
+    run("add")
+    (entry,) = run.entries()
+    os.utime(entry, (1e9, 1e9))
+    run("add", PATH="")
+    assert entry.stat().st_mtime > 1.5e9
+
+
+def test_processes_share_a_bounded_cache(run: Runner) -> None:
+    """Each looks through the folder all the time, and deletes what the others are about to load."""
+    run("add")
+    for _ in range(3):
+        fill(run.cache, 100, 16)
+        os.utime(run.cache / "trimmed", (1e9, 1e9))
+        for path in run.entries():
+            os.utime(path, (1e9, 1e9))
+        processes = [run.start(check, PJRT_METAL_CACHE_MB="1") for check in ["many_kernels", "unloading"] * 2]
+        for process in processes:
+            _, errors = process.communicate(timeout=120)
+            assert process.returncode == 0, errors
+    blocks = {path.stat().st_ino: path.stat().st_blocks for path in run.cache.iterdir()}
+    assert sum(blocks.values()) * 512 < 2 << 20
+
+
+def test_bound_that_is_no_number(run: Runner) -> None:
+    for bound in ("0", "-1", "many"):
+        run("wrong_bound", PJRT_METAL_CACHE_MB=bound)
 
 
 def refused(run: Runner) -> None:
