@@ -1,4 +1,6 @@
-"""A process that compiles and runs programs on its platform (or in StableHLO's interpreter), for `devices.py`: pickled requests in, results out.
+"""A process that compiles and runs programs, or has StableHLO's interpreter run them, for `devices.py`.
+
+Pickled requests come in, results go out:
 
 request   a list of (text, sets of inputs)
 answers   for each: ("ok", a list of results for each set) or ("error", what, the number of the set)
