@@ -31,7 +31,9 @@ DEVICES: dict[str, dict[str, str]] = {
     **_STRICT,
     "fake": {"PJRT_METAL_DEVICE": "gpu", "PJRT_METAL_LIBRARY": "kernels"},
     "fake-library": {"PJRT_METAL_DEVICE": "gpu", "PJRT_METAL_LIBRARY": "mpsgraph"},
+    # Oracles, to test numpy's part by.
     "xla": {},
+    "interpreter": {},
 }
 
 
@@ -66,9 +68,9 @@ class Device:
             from tests.metal import build_fake
 
             environment["LD_PRELOAD"] = str(build_fake.library())
-        if self.name == "xla":
+        platform = {"xla": "cpu", "interpreter": "interpreter"}.get(self.name, "metal")
+        if platform != "metal":
             environment["JAX_PLATFORMS"] = "cpu"
-        platform = "cpu" if self.name == "xla" else "metal"
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.fuzz.worker", platform],
@@ -103,10 +105,12 @@ class Device:
         try:
             pickle.dump(requests, process.stdin)
             process.stdin.flush()
-            for _ in requests:
-                if not select.select([process.stdout], [], [], LIMIT)[0]:
+            for number in range(len(requests)):
+                # The first answer comes when the kernels of all are compiled.
+                limit = LIMIT + (10 * len(requests) if number == 0 else 0)
+                if not select.select([process.stdout], [], [], limit)[0]:
                     self.close()
-                    return [*answers, ("error", f"hang: nothing for {LIMIT:.0f} s", 0)]
+                    return [*answers, ("error", f"hang: nothing for {limit:.0f} s", 0)]
                 answers.append(pickle.load(process.stdout))
             return answers
         except (EOFError, BrokenPipeError, pickle.UnpicklingError):

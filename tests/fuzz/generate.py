@@ -238,7 +238,7 @@ def build(seed: int, style: Style) -> Case:
         add_op(g)
     outputs(g)
     case = Case(block, g.inputs, [])
-    case.donated = [g.chance(0.2) for _ in block.args]
+    case.donated = [g.chance(0.35) for _ in block.args]
     return case
 
 

@@ -87,14 +87,25 @@ class Case:
 
 def module_text(case: Case) -> str:
     """The program as StableHLO text."""
-    arguments = ", ".join(
-        f"{v}: {v.type}" + (" {jax.buffer_donor = true}" if d else "")
-        for v, d in zip(case.block.args, case.donated, strict=True)
-    )
+    arguments = ", ".join(f"{v}: {v.type}{a}" for v, a in zip(case.block.args, _donations(case), strict=True))
     results = ", ".join(v.type for v in case.block.outputs)
     lines = [f"func.func @main({arguments}) -> ({results}) {{"]
     lines += _lines(case.block, "  ", "func.return")
     return "\n".join([*lines, "}", ""])
+
+
+def _donations(case: Case) -> list[str]:
+    """The attributes of arguments that may be overwritten: by an output of their type, if one is left."""
+    left = list(enumerate(case.block.outputs))
+    texts = []
+    for v, donated in zip(case.block.args, case.donated, strict=True):
+        fitting = [item for item in left if donated and item[1].type == v.type]
+        if fitting:
+            left.remove(fitting[0])
+            texts.append(f" {{tf.aliasing_output = {fitting[0][0]} : i32}}")
+        else:
+            texts.append(" {jax.buffer_donor = true}" if donated else "")
+    return texts
 
 
 def _lines(block: Block, indent: str, terminator: str) -> list[str]:

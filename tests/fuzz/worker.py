@@ -1,4 +1,6 @@
-"""A process that compiles and runs programs on its platform, for `devices.py`: pickled requests in, results out.
+"""A process that compiles and runs programs, or has StableHLO's interpreter run them, for `devices.py`.
+
+Pickled requests come in, results go out:
 
 request   a list of (text, sets of inputs)
 answers   for each: ("ok", a list of results for each set) or ("error", what, the number of the set)
@@ -22,6 +24,7 @@ from mlir_lowering.options import read_options
 from mlir_lowering.pipeline import compile_program
 from mlir_lowering.program import MAGIC, Kernel, Program, serialize
 from mlir_lowering.targets import parse_target
+from tests.ops.harness import reference
 
 Array = np.ndarray[Any, Any]
 
@@ -37,13 +40,22 @@ def compile(text: str, platform: str) -> Any:
 
 def execute(executable: Any, platform: str, inputs: list[Array]) -> list[Array]:
     device = jax.devices(platform)[0]
+    before = [x.tobytes() for x in inputs]
     with jax.enable_x64(True):
         arguments = [jax.device_put(x, device) for x in inputs]
     results = executable.execute_sharded(arguments)
-    return [np.asarray(shards[0]) for shards in results.disassemble_into_single_device_arrays()]
+    found = [np.array(shards[0]) for shards in results.disassemble_into_single_device_arrays()]
+    if before != [x.tobytes() for x in inputs]:
+        raise RuntimeError("the caller's own array was overwritten")
+    return found
 
 
 def run(text: str, sets: list[list[Array]], platform: str) -> tuple[Any, ...]:
+    if platform == "interpreter":
+        try:
+            return "ok", [reference(text, inputs) for inputs in sets]
+        except Exception as error:
+            return "error", f"compile: {type(error).__name__}: {error}"[:3000], 0
     try:
         executable = compile(text, platform)
     except Exception as error:
@@ -102,7 +114,8 @@ def main() -> None:
     platform = sys.argv[1]
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what else prints
-    jax.devices(platform)
+    if platform != "interpreter":
+        jax.devices(platform)
     together = KernelsAtOnce() if platform == "metal" else None
     while True:
         try:
