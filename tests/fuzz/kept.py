@@ -1,9 +1,9 @@
 """Programs that once failed, as MLIR files: arguments and results are comments, so a file needs nothing else.
 
-    // what was wrong
-    // input tensor<3xf32> 0000803f0000004000004040
-    // result tensor<3xf32> 0000803f0000004000004040 [bound f64 hex]
-    func.func @main ...
+// what was wrong
+// input tensor<3xf32> 0000803f0000004000004040
+// result tensor<3xf32> 0000803f0000004000004040 [bound f64 hex]
+func.func @main ...
 """
 
 from __future__ import annotations

@@ -123,7 +123,8 @@ def _candidates(case: Case) -> Iterator[Case]:
                 for o in block.ops:
                     ops += inner.ops if o is op else [o]
                 yield _with(
-                    case, _replaced(Block(block.args, ops, block.outputs), dict(zip(op.outs, inner.outputs, strict=True)))
+                    case,
+                    _replaced(Block(block.args, ops, block.outputs), dict(zip(op.outs, inner.outputs, strict=True))),
                 )
 
 
@@ -224,5 +225,3 @@ def renumbered(case: Case) -> Case:
         return Block(args, ops, [names[v] for v in block.outputs])
 
     return Case(walk(case.block), case.inputs, case.donated)
-
-

@@ -1,7 +1,7 @@
 """A process that compiles and runs programs on its platform, for `devices.py`: pickled requests in, results out.
 
-    request   a list of (text, sets of inputs)
-    answers   for each: ("ok", a list of results for each set) or ("error", what, the number of the set)
+request   a list of (text, sets of inputs)
+answers   for each: ("ok", a list of results for each set) or ("error", what, the number of the set)
 """
 
 from __future__ import annotations
