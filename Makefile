@@ -1,5 +1,6 @@
 # make run    trains a network on the metal platform      make lint   style, types, C++ warnings
 # make test   runs the tests (PYTEST_ARGS='-k add')        make build  the wheel, in dist/
+# make sanitize  builds the plugin with sanitizers, in build/sanitize-*, and attacks it (ATTACKS times each)
 #
 # PYTHON makes the environment VENV; PINS are further requirements, such as 'jax==0.10.2'.
 PYTHON ?= python3
@@ -7,6 +8,7 @@ VENV ?= .venv
 PINS ?=
 JOBS ?= 2
 PYTEST_ARGS ?=
+ATTACKS ?= 100000
 
 # pip installs a copy. The checkout comes after it on sys.path (the .pth file below), for `examples`
 # and `benchmarks`; `python -P` keeps Python from putting it first, because the pjrt_metal folder
@@ -17,13 +19,17 @@ PACKAGE := pyproject.toml CMakeLists.txt README.md LICENSE \
 CPP := $(shell find csrc tests -type f \( -name '*.cc' -o -name '*.h' -o -name '*.m' \) \
   -not -name pjrt_c_api.h)
 
-.PHONY: run test lint build clean
+.PHONY: run test sanitize lint build clean
 
 run: $(VENV)/installed-examples
 	JAX_PLATFORMS=metal,cpu $(BIN)/python -P -m examples.digits
 
 test: $(VENV)/installed-test
 	$(BIN)/pytest -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
+
+sanitize: $(VENV)/installed-test
+	JAX_PLATFORMS=metal,cpu $(BIN)/python -P -m tests.robustness.test_attacks $(ATTACKS)
+	JAX_PLATFORMS=metal,cpu $(BIN)/python -P -m tests.robustness.sanitized_tests
 
 lint: $(VENV)/installed-lint
 	$(BIN)/ruff check .

@@ -18,10 +18,11 @@ import numpy as np
 
 from mlir_lowering.dtypes import DType
 from mlir_lowering.errors import unsupported
-from mlir_lowering.graph import Op, Region, Value
+from mlir_lowering.graph import Op, Region, Value, release_later
 from mlir_lowering.index import Index, Ix, bounded, linearize
 from mlir_lowering.registry import OPS
 from mlir_lowering.targets import Target
+from mlir_lowering.work import Work
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,12 @@ Binding = Callable[[Index], Expr]
 
 
 def literal(value: Any, dtype: DType) -> str:
-    """MSL text of a constant, exact to the bit."""
+    """MSL text of a constant, exact to the bit. A negative one has parentheses: it may stand behind a minus."""
+    text = _literal(value, dtype)
+    return f"({text})" if text.startswith("-") else text
+
+
+def _literal(value: Any, dtype: DType) -> str:
     if dtype.kind == "pred":
         return "true" if value else "false"
     if dtype.is_complex:
@@ -103,21 +109,28 @@ class Emitter:
         self.reads: dict[Value, set[Ix]] = {}
         self.on_host = False
         self.function_cost = 0  # of the calls of transcendental functions in the text
+        self.work = Work()
         self._depth = 1
         self._names = 0
         # By (dtype, code), by (value, index), and by what dynamic_index clamps.
         self._scopes: list[dict[tuple[Any, ...], Expr]] = [{}]
         self._bindings: dict[Value, Binding] = {}
+        release_later(self._bindings.clear)  # they know the emitter
 
     # Text.
 
     def line(self, text: str) -> None:
+        self.work.line(text)
         self.lines.append("  " * self._depth + text)
 
     @contextmanager
-    def block(self, head: str) -> Iterator[None]:
-        """`head { ... }` with a scope: what is computed inside is not used after it."""
-        self.line(head + " {")
+    def block(self, head: str, *, trips: int | None = None, total: int | None = None) -> Iterator[None]:
+        """`head { ... }` with a scope: what is computed inside is not used after it.
+
+        A loop whose head does not say how long it is gets a bound (work.py): `trips` a thread, or `total` of all.
+        """
+        self.lines.append("  " * self._depth + head + " {")
+        self.work.enter(head, trips, total)
         self._depth += 1
         self._scopes.append({})
         try:
@@ -125,6 +138,7 @@ class Emitter:
         finally:
             self._scopes.pop()
             self._depth -= 1
+            self.work.leave()
             self.line("}")
 
     def fresh(self, stem: str = "t") -> str:

@@ -3,13 +3,16 @@
 Works on one region, from its last op to its first. An op whose only readers sit in one kernel is evaluated there
 (inlined); an op that several kernels read is written to memory, unless recomputing it is as cheap as reading it. A
 scheduled op (reduce, contraction, ...) heads a kernel of its own and takes in the pointwise ops that follow it, its
-epilogue. What comes out are Groups, control-flow ops and views, in an order that respects their dependencies.
+epilogue. What comes out are Groups, control-flow ops and views, in an order that respects their dependencies: kernels
+never need one another, since an op joins a kernel, and two kernels become one, only where mlir_lowering/order.py finds
+a place for that.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from mlir_lowering.arrays import is_splat
@@ -17,6 +20,7 @@ from mlir_lowering.graph import Op, Region, Value, free_values, has_effects
 from mlir_lowering.kernel import Group
 from mlir_lowering.library import worth_unfusing
 from mlir_lowering.monoids import monoid_of
+from mlir_lowering.order import Order
 from mlir_lowering.registry import OPS, OpDef
 from mlir_lowering.schedules import schedule_of
 from mlir_lowering.targets import Target
@@ -30,6 +34,9 @@ LAUNCH_WORK = 50_000
 MAX_COPIES = 32
 # An inlined chain dearer than this (in additions) is not evaluated in several kernels.
 CHEAP_CHAIN = 6
+# Kernels that a reduction is compared with in search of one to share a loop nest with: the last ones that read an input
+# of its own.
+MAX_SIBLINGS_TRIED = 4
 
 
 @dataclass
@@ -43,7 +50,7 @@ class View:
 Unit = Group | Op | View  # an Op is control flow
 
 
-@dataclass
+@dataclass(eq=False)
 class _Draft:
     """A group under construction."""
 
@@ -88,8 +95,11 @@ class _Fuser:
         effects = [op for op in region.ops if has_effects(op)]
         self.effects = set(effects)
         self.next_effect = dict(itertools.pairwise(effects))
+        self.last_effect = {after: op for op, after in self.next_effect.items()}
         self.home: dict[Op, list[_Draft]] = {}  # the drafts that evaluate an op
         self.drafts: list[_Draft] = []
+        self.maker: dict[Value, _Draft] = {}  # the draft that writes a value
+        self.order = Order(self._following, self._preceding)
         self.chain: dict[Op, int] = {}  # arithmetic of an element if everything before is inlined
         self.leaf_bytes: dict[Op, int] = {}  # bytes read then
         self.copies: dict[Op, int] = {}  # how often what is furthest before it would be written out then
@@ -142,7 +152,13 @@ class _Fuser:
     def _new_draft(self, op: Op, shape: tuple[int, ...]) -> _Draft:
         draft = _Draft(shape, self.position[op])
         self.drafts.append(draft)
+        self.order.add_first(draft)
         return draft
+
+    def _write(self, draft: _Draft, values: list[Value]) -> None:
+        """Makes `draft` write values that it evaluates."""
+        draft.outputs += values
+        self.maker.update(dict.fromkeys(values, draft))
 
     def _add(self, draft: _Draft, op: Op, evaluations: float) -> None:
         """Evaluates `op` inside `draft`."""
@@ -160,12 +176,10 @@ class _Fuser:
             draft.aligned.update(same_index)
         draft.elsewhere.update(op.operands if op.result in draft.elsewhere else set(op.operands).difference(same_index))
 
-    def _evaluations(self, op: Op, draft: _Draft) -> float | None:
-        """How often `draft` would evaluate an element of op's result; None if it must be in memory."""
+    def _evaluations(self, op: Op, draft: _Draft, users: list[Op]) -> float | None:
+        """How often `draft` would evaluate an element of op's result, for its `users`; None if it must be in memory."""
         most = 0.0
-        for user in self.users.get(op.result, ()):
-            if user not in draft.ops:
-                continue
+        for user in users:
             if user is draft.head or user in draft.siblings:
                 schedule = schedule_of(OPS[user.name].schedule, self.target)
                 for i, operand in enumerate(user.operands):
@@ -178,37 +192,37 @@ class _Fuser:
                 most = max(most, draft.ops[user])
         return most
 
-    def _readers(self, op: Op) -> list[_Draft]:
-        found: dict[int, _Draft] = {}
+    def _readers(self, op: Op) -> dict[_Draft, list[Op]]:
+        """The drafts that need a result of `op`, and for which of their ops."""
+        found: dict[_Draft, list[Op]] = {}
         for value in op.results:
             for user in self.users.get(value, ()):
                 for draft in self.home[user]:
-                    found[id(draft)] = draft
-        return list(found.values())
+                    found.setdefault(draft, []).append(user)
+        return found
 
     def _fits(self, draft: _Draft, op: Op) -> bool:
         inputs = (draft.inputs - set(op.results)) | {v for v in op.operands if v.op not in draft.ops}
         buffers = len(inputs) + len(draft.outputs) + 2
         return len(draft.ops) < MAX_OPS and buffers < self.target.max_buffers
 
-    def _reaches(self, sources: list[_Draft], goal: _Draft) -> bool:
-        """Whether anything computed from what `sources` compute is read by `goal`."""
-        seen = {id(d) for d in sources}
-        stack = list(sources)
-        while stack:
-            draft = stack.pop()
-            if draft is goal:
-                return True
-            users = [user for value in draft.outputs for user in self.users.get(value, ())]
-            users += [self.next_effect[op] for op in draft.ops if op in self.next_effect]
-            for user in users:
-                if self.position[user] > goal.last:
-                    continue
-                for following in self.home.get(user, ()):
-                    if id(following) not in seen:
-                        seen.add(id(following))
-                        stack.append(following)
-        return False
+    def _following(self, draft: _Draft) -> Iterator[_Draft]:
+        """The drafts that read what this one writes, or whose effects come next."""
+        for value in draft.outputs:
+            for user in self.users.get(value, ()):
+                yield from (d for d in self.home[user] if d is not draft)
+        for op in self.effects.intersection(draft.ops) if draft.closed else ():
+            if op in self.next_effect:
+                yield from self.home[self.next_effect[op]]
+
+    def _preceding(self, draft: _Draft) -> Iterator[_Draft]:
+        for value in draft.inputs:
+            maker = self.maker.get(value)
+            if maker is not None and maker is not draft:
+                yield maker
+        for op in self.effects.intersection(draft.ops) if draft.closed else ():
+            if op in self.last_effect:
+                yield from self.home.get(self.last_effect[op], ())
 
     # The decision for each op, last to first.
 
@@ -229,7 +243,7 @@ class _Fuser:
     def _stand_alone(self, op: Op) -> None:
         draft = self._new_draft(op, ())
         draft.closed = True
-        draft.outputs = list(op.results)
+        self._write(draft, list(op.results))
         draft.ops = {op: 1}
         draft.inputs = set(op.operands)
         for inner in op.regions:
@@ -253,12 +267,12 @@ class _Fuser:
             ):
                 draft.head = op
                 if op.result in self.outputs:
-                    draft.outputs.append(op.result)
+                    self._write(draft, [op.result])
                 self._add(draft, op, op.result.type.size)
                 return
         draft = self._new_draft(op, op.results[0].shape)
         draft.head = op
-        draft.outputs = read or [op.results[0]]
+        self._write(draft, read or [op.results[0]])
         draft.aligned = set(op.results)
         self._add(draft, op, op.results[0].type.size)
 
@@ -268,33 +282,34 @@ class _Fuser:
         if not readers and value not in self.outputs:
             self.home[op] = []  # dead
             return
-        if is_literal(op) and value not in self.outputs and not any(d.closed for d in readers):
-            needs_memory = [d for d in readers if self._evaluations(op, d) is None]
-            if not needs_memory:
-                for draft in readers:
-                    self._add(draft, op, 0)
-                return
-        evaluations = {id(d): self._evaluations(op, d) for d in readers if not d.closed}
-        inlinable = (
+        evaluations = {d: self._evaluations(op, d, users) for d, users in readers.items() if not d.closed}
+        anywhere = (
             value not in self.outputs
-            and self.copies[op] <= MAX_COPIES
             and len(evaluations) == len(readers)
             and all(n is not None for n in evaluations.values())
+        )
+        if anywhere and is_literal(op):
+            for draft in readers:
+                self._add(draft, op, 0)
+            return
+        inlinable = (
+            anywhere
+            and self.copies[op] <= MAX_COPIES
             and all(self._fits(d, op) for d in readers)
             and (len(readers) == 1 or self._cheap_to_repeat(op, len(readers)))
-            and all(self._may_repeat(op, evaluations[id(d)] or 0.0) for d in readers)
+            and all(self._may_repeat(op, evaluations[d] or 0.0) for d in readers)
         )
         if inlinable:
             for draft in readers:
-                self._add(draft, op, evaluations[id(draft)] or 0.0)
+                self._add(draft, op, evaluations[draft] or 0.0)
             return
-        joined = self._join(op, readers)
+        joined = self._join(op, evaluations, readers)
         if joined is not None:
-            joined.outputs.append(value)
+            self._write(joined, [value])
             self._add(joined, op, value.type.size)
             return
         draft = self._new_draft(op, value.shape)
-        draft.outputs = [value]
+        self._write(draft, [value])
         draft.aligned = {value}
         self._add(draft, op, value.type.size)
 
@@ -309,19 +324,18 @@ class _Fuser:
         extra = (evaluations - op.result.type.size) * max(self.chain[op] - 1, 0)
         return extra <= LAUNCH_WORK
 
-    def _join(self, op: Op, readers: list[_Draft]) -> _Draft | None:
+    def _join(self, op: Op, evaluations: dict[_Draft, float | None], readers: dict[_Draft, list[Op]]) -> _Draft | None:
         """A draft that evaluates this value once an element anyway, so may as well write it."""
-        for draft in readers:
+        for draft, times in evaluations.items():
             if (
-                draft.closed
-                or op.result not in draft.aligned
-                or op.result.shape != draft.shape
-                or not self._fits(draft, op)
-                or self._evaluations(op, draft) is None
+                times is not None
+                and op.result in draft.aligned
+                and op.result.shape == draft.shape
+                and self._fits(draft, op)
+                # At its other indices it would be evaluated once more, with all that it was to be kept apart from.
+                and not (op.result in draft.elsewhere and self.copies[op] > MAX_COPIES)
+                and self.order.connect(draft, [d for d in readers if d is not draft])
             ):
-                continue
-            others = [d for d in readers if d is not draft]
-            if not self._reaches(others, draft):
                 return draft
         return None
 
@@ -332,58 +346,53 @@ class _Fuser:
             head = draft.head
             if head is None or head.name != "stablehlo.reduce" or monoid_of(head) is None:
                 continue
-            key = (head.operands[0].shape, tuple(head.attrs["dimensions"]), draft.shape)
-            merged = next((d for d in alike.get(key, ()) if self._may_share(d, draft)), None)
-            if merged is None:
-                alike.setdefault(key, []).append(draft)
-                continue
-            merged.siblings.append(head)
-            merged.outputs += draft.outputs
-            merged.inputs = (merged.inputs | draft.inputs) - set(merged.outputs)
-            merged.aligned |= draft.aligned
-            merged.elsewhere |= draft.elsewhere
-            merged.last = max(merged.last, draft.last)
-            merged.ops |= draft.ops
-            for op in draft.ops:
-                home = [d for d in self.home[op] if d is not draft and d is not merged]
-                self.home[op] = [*home, merged]
-            draft.outputs = []
+            nest = (head.operands[0].shape, tuple(head.attrs["dimensions"]), draft.shape)
+            inputs = [v for op in draft.ops for v in op.operands if v in draft.inputs and v.type.size > 1]
+            keys = [(nest, value) for value in dict.fromkeys(inputs)]
+            candidates = dict.fromkeys(d for key in keys for d in alike.get(key, ())[-MAX_SIBLINGS_TRIED:])
+            merged = next((d for d in candidates if self._may_share(d, draft) and self.order.merge(d, draft)), None)
+            for key in keys:
+                known = alike.setdefault(key, [])
+                if (merged or draft) not in known[-MAX_SIBLINGS_TRIED:]:
+                    known.append(merged or draft)
+            if merged is not None:
+                self._absorb(merged, draft, head)
+
+    def _absorb(self, merged: _Draft, draft: _Draft, head: Op) -> None:
+        merged.siblings.append(head)
+        merged.inputs = (merged.inputs | draft.inputs) - {*merged.outputs, *draft.outputs}
+        self._write(merged, draft.outputs)
+        merged.aligned |= draft.aligned
+        merged.elsewhere |= draft.elsewhere
+        merged.last = max(merged.last, draft.last)
+        merged.ops |= draft.ops
+        for op in draft.ops:
+            if not op.operands:
+                continue  # reads nothing, and a literal is evaluated in every other kernel
+            home = [d for d in self.home[op] if d is not draft and d is not merged]
+            self.home[op] = [*home, merged]
+        draft.outputs = []
 
     def _may_share(self, a: _Draft, b: _Draft) -> bool:
-        big = {v for v in a.inputs & b.inputs if v.type.size > 1}
         buffers = len(a.inputs | b.inputs) + len(a.outputs) + len(b.outputs) + 2
-        if not big or buffers >= self.target.max_buffers or len(a.ops) + len(b.ops) > MAX_OPS:
+        if buffers >= self.target.max_buffers or len(a.ops) + len(b.ops) > MAX_OPS:
             return False
         return self._feeds_only_epilogue(a, b) and self._feeds_only_epilogue(b, a)
 
     def _feeds_only_epilogue(self, a: _Draft, b: _Draft) -> bool:
         """Whether what b reads of a, if anything, is read where b stores its results, and nowhere on the way."""
-        others: list[_Draft] = []
-        for value in a.outputs:
-            for user in self.users.get(value, ()):
-                if user in b.ops and (value not in b.aligned or value in b.elsewhere):
-                    return False
-                others += [d for d in self.home[user] if d is not b]
-        return not self._reaches(others, b)
+        return not any(value in b.inputs and (value not in b.aligned or value in b.elsewhere) for value in a.outputs)
 
     # Result.
 
     def _ordered(self) -> list[Unit]:
         """Units in dependency order; among the ready ones, the program's order."""
         self.drafts = [draft for draft in self.drafts if draft.outputs or not self.effects.isdisjoint(draft.ops)]
-        producer: dict[Value, int] = {}
-        for number, draft in enumerate(self.drafts):
-            for value in draft.outputs:
-                producer[value] = number
-        # An effect comes after the one before it in the program.
-        number_of = {op: number for number, draft in enumerate(self.drafts) for op in draft.ops if op in self.effects}
-        previous = {number_of[after]: number_of[op] for op, after in self.next_effect.items()}
+        numbers = {draft: number for number, draft in enumerate(self.drafts)}
         waiting: list[int] = []
         followers: list[list[int]] = [[] for _ in self.drafts]
         for number, draft in enumerate(self.drafts):
-            before = {producer[v] for v in draft.inputs if v in producer} - {number}
-            if number in previous:
-                before.add(previous[number])
+            before = {numbers[d] for d in self._preceding(draft)}
             waiting.append(len(before))
             for b in before:
                 followers[b].append(number)
@@ -397,8 +406,6 @@ class _Fuser:
                 waiting[following] -= 1
                 if not waiting[following]:
                     heapq.heappush(ready, (self.drafts[following].last, following))
-        if len(units) != len(self.drafts):
-            raise AssertionError("fusion made kernels that need one another")
         return units
 
     def _unit(self, draft: _Draft) -> Unit:
@@ -412,4 +419,7 @@ class _Fuser:
 
 def fuse(region: Region, target: Target) -> list[Unit]:
     """The region's kernels, control flow and views in execution order; stored constants are in none of them."""
-    return _Fuser(region, target).run()
+    fuser = _Fuser(region, target)
+    units = fuser.run()
+    del fuser.order  # knows the fuser: a reference cycle
+    return units

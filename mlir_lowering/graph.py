@@ -8,7 +8,9 @@ dimension numbers). mlir_lowering/text.py prints and parses the textual form tha
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +39,37 @@ class TensorType:
 
     def __str__(self) -> str:
         return "x".join([*map(str, self.shape), self.dtype.name])
+
+
+class _Made(threading.local):
+    """What this thread made inside `released`: how to take it apart."""
+
+    parts: list[Callable[[], None]] | None = None
+
+
+_made = _Made()
+
+
+@contextmanager
+def released() -> Iterator[None]:
+    """Takes apart, at its end, all ops and whatever else was made inside that refers to itself.
+
+    An op and its results know each other. Left to themselves, a compiled program's ops would wait for Python's cycle
+    collector, which may be off or late; JAX's own tests ask for no garbage.
+    """
+    outer, _made.parts = _made.parts, []
+    try:
+        yield
+    finally:
+        for take_apart in _made.parts:
+            take_apart()
+        _made.parts = outer
+
+
+def release_later(take_apart: Callable[[], None]) -> None:
+    """Has `take_apart` called at the end of `released`, if this is inside."""
+    if _made.parts is not None:
+        _made.parts.append(take_apart)
 
 
 class Value:
@@ -82,6 +115,10 @@ class Op:
         self.regions = regions or []
         self.loc = loc
         self.results = [Value(type, self, i) for i, type in enumerate(result_types)]
+        release_later(self._take_apart)
+
+    def _take_apart(self) -> None:
+        self.operands, self.results, self.regions = [], [], []
 
     @property
     def result(self) -> Value:
@@ -146,24 +183,20 @@ def has_effects(op: Op) -> bool:
 
 def free_values(region: Region) -> list[Value]:
     """Values from outside that `region` (or a region inside it) reads, in order of first use."""
-    inside: set[Value] = set()
     found: dict[Value, None] = {}
-
-    def visit(r: Region) -> None:
-        inside.update(r.args)
-        for op in r.ops:
-            for v in op.operands:
-                if v not in inside:
-                    found[v] = None
-            for inner in op.regions:
-                visit(inner)
-            inside.update(op.results)
-        for v in r.outputs:
-            if v not in inside:
-                found[v] = None
-
-    visit(region)
+    _find_free(region, set(), found)
     return list(found)
+
+
+# A function beside, not a closure: one that calls itself is a reference cycle.
+def _find_free(region: Region, inside: set[Value], found: dict[Value, None]) -> None:
+    inside.update(region.args)
+    for op in region.ops:
+        found.update((v, None) for v in op.operands if v not in inside)
+        for inner in op.regions:
+            _find_free(inner, inside, found)
+        inside.update(op.results)
+    found.update((v, None) for v in region.outputs if v not in inside)
 
 
 def replace_uses(region: Region, mapping: dict[Value, Value]) -> None:
@@ -176,14 +209,11 @@ def replace_uses(region: Region, mapping: dict[Value, Value]) -> None:
             v = mapping[v]
         return v
 
-    def visit(r: Region) -> None:
-        for op in r.ops:
-            op.operands = [final(v) for v in op.operands]
-            for inner in op.regions:
-                visit(inner)
-        r.outputs = [final(v) for v in r.outputs]
-
-    visit(region)
+    for op in region.walk():
+        op.operands = [final(v) for v in op.operands]
+        for inner in op.regions:
+            inner.outputs = [final(v) for v in inner.outputs]
+    region.outputs = [final(v) for v in region.outputs]
 
 
 def clone_region(region: Region) -> Region:

@@ -35,7 +35,7 @@ CONTEXT_BYTES = 1 << 20
 MAX_CALLS = 200
 
 # Ops and custom calls that return their operands: they direct XLA's partitioner or its layouts.
-_IDENTITY = frozenset({"sdy.sharding_constraint", "stablehlo.optimization_barrier"})
+_IDENTITY = frozenset({"sdy.sharding_constraint"})
 _IDENTITY_CALLS = frozenset({"Sharding", "LayoutConstraint", "annotate_device_placement"})
 _TOKEN = "!stablehlo.token"
 _SKIPPED = frozenset({"sdy.mesh"})
@@ -173,6 +173,7 @@ class _Importer:
         self.types: dict[Any, TensorType] = {}
         self.attrs: dict[Any, Any] = {}
         self.calls = 0
+        self.inside_kernels = 0  # regions around that are evaluated in kernels, such as a reduction's body
         self.caller: SourceLine | None = None  # of the function that is being inlined
 
     def graph(self) -> Graph:
@@ -285,7 +286,9 @@ class _Importer:
             if not type.dtype.msl:
                 what = f"{Op(name, operands, types).signature()}: arithmetic on {type.dtype}"
                 raise unsupported(what, str(loc), "use f16, bf16 or f32")
+        self.inside_kernels += OPS[name].control is None
         regions = [self.region(inner, op, values) for inner in operation.regions]
+        self.inside_kernels -= OPS[name].control is None
         made = Op(name, operands, types, self.op_attributes(operation), regions, loc)
         region.ops.append(made)
         return made.results
@@ -349,6 +352,14 @@ class _Importer:
         )
         return host_calls.host_call(target, operands, types, tokens, attrs, dictionary, region, loc)
 
+    def barrier(self, op: Any, operands: list[Value], region: Region) -> list[Value]:
+        """Opaque, of any types; a barrier among the scalars of one kernel separates nothing."""
+        if self.inside_kernels:
+            return operands
+        made = Op(op.operation.name, operands, [v.type for v in operands], loc=self.source(op))
+        region.ops.append(made)
+        return made.results
+
     def token(self, op: Any, operands: list[Value], region: Region) -> list[Value]:
         type = self.type(op.operation.results[0].type, op)
         made = Op("stablehlo.constant", [], [type], {"value": np.zeros((0,), np.bool_)}, loc=self.source(op))
@@ -378,6 +389,7 @@ _SPECIAL: dict[str, _Handler] = {
     "stablehlo.constant": _Importer.constant,
     "stablehlo.create_token": _Importer.token,
     "stablehlo.custom_call": _Importer.custom_call,
+    "stablehlo.optimization_barrier": _Importer.barrier,
     "stablehlo.partition_id": _Importer.device_number,
     "stablehlo.replica_id": _Importer.device_number,
 }

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import math
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from mlir_lowering.emit import Emitter
 from mlir_lowering.graph import Op, Value
 from mlir_lowering.msl import USE_FAR_FUNCTIONS, with_functions
 from mlir_lowering.program import Kernel, ParamKind
 from mlir_lowering.targets import Target
+from mlir_lowering.work import Cut, Threads, cut
 
 
 @dataclass
@@ -55,6 +58,20 @@ class KernelCall:
     per_threadgroup: tuple[int, int, int] = (0, 0, 0)
     updates: dict[Value, Value] = field(default_factory=dict)
     same_index: frozenset[Value] = frozenset()
+    # What the launch does at most, in innermost iterations (work.py), and its loops that have no bound.
+    work: int = 0
+    unbounded: tuple[str, ...] = ()
+    # The launches that it is made in, if one would take a GPU too long: argument bytes and threads of each.
+    parts: tuple[tuple[bytes, Threads], ...] = ()
+
+    def launches(self) -> list[KernelCall]:
+        """The call, or those of its parts. All write the same values; the first finds what was there before."""
+        calls = []
+        for number, (args, threads) in enumerate(self.parts):
+            work = self.work * math.prod(threads) // math.prod(self.threads)
+            updates = {} if number else self.updates
+            calls.append(replace(self, args=args, threads=threads, updates=updates, work=work, parts=()))
+        return calls or [self]
 
 
 Schedule = Callable[[Group, Target], list[KernelCall]]
@@ -102,11 +119,13 @@ def kernel_call(
     args: tuple[str, bytes] | None = None,
     updates: dict[Value, Value] | None = None,
     same_index: frozenset[Value] = frozenset(),
+    work: int | None = None,
 ) -> KernelCall:
     """The kernel whose body `emitter` holds, writing `outputs` as out0, out1, ..., and its launch.
 
     `comment`: what the kernel computes and how threads map to elements. `restrict`: no output shares memory with an
     input. `args`: the declaration of the launch's argument bytes, such as "constant uint& n", and the bytes.
+    `work`: what the launch does (work.py), if the schedule knows better than its loops' bounds.
     The kernel's name is a hash of all its text, so equal kernels are one.
     """
     pointer = "* __restrict" if restrict else "*"
@@ -122,7 +141,12 @@ def kernel_call(
     for number, value in enumerate(outputs):
         emitter.use(value.dtype)
         buffer(f"device {value.dtype.msl}{pointer} out{number}", ParamKind.OUTPUT)
+    total = emitter.work.launch(threads) if work is None else work
+    parts = None if emitter.target.is_software else cut(total, threads, per_threadgroup)
     declaration, arg_bytes = args or ("", b"")
+    first: list[str] = []
+    if parts is not None:
+        declaration, first, builtins = _from_origin(parts, declaration, builtins)
     if declaration:
         buffer(declaration, ParamKind.ARGS)
     for kind, name in builtins:
@@ -131,10 +155,50 @@ def kernel_call(
 
     signature = ",\n    ".join(texts)
     far = [f"  {USE_FAR_FUNCTIONS}"] if emitter.target.is_software and emitter.function_cost > MAX_INLINED else []
-    body = "\n".join([*far, *emitter.lines])
+    body = "\n".join([*far, *first, *emitter.lines])
     text = f"kernel void NAME(\n    {signature}) {{\n{body}\n}}\n"
     name = "k_" + hashlib.blake2b((comment + text).encode(), digest_size=12).hexdigest()
     source = f"// {comment}\n" + with_functions(text.replace("NAME", name), emitter.on_host)
     kernel = Kernel(name, source, tuple(params), emitter.on_host)
     buffers = [*emitter.inputs, *outputs]
-    return KernelCall(kernel, buffers, arg_bytes, threads, per_threadgroup, updates or {}, same_index)
+    call = KernelCall(kernel, buffers, arg_bytes, threads, per_threadgroup, updates or {}, same_index)
+    call.work = total
+    call.unbounded = () if work is not None else tuple(emitter.work.unbounded)
+    if parts is not None:
+        call.parts = tuple(_parts(parts, builtins, arg_bytes, threads))
+    return call
+
+
+# Where a thread or threadgroup stands in the launch.
+_PLACES = (ParamKind.THREAD_POSITION_IN_GRID, ParamKind.THREADGROUP_POSITION_IN_GRID)
+
+
+def _from_origin(
+    cut: Cut, declaration: str, builtins: Sequence[tuple[ParamKind, str]]
+) -> tuple[str, list[str], list[tuple[ParamKind, str]]]:
+    """The declaration of arguments, the first lines and the builtins of a kernel that is launched in parts: the first
+    argument says where a part begins."""
+    lines = []
+    if declaration:
+        type, _, argument = declaration.partition("& ")
+        assert type == "constant int", declaration
+        lines.append(f"  const int {argument} = part[1];")
+    origin = ", ".join("uint(part[0])" if axis == cut.axis else "0u" for axis in range(3))
+    named: list[tuple[ParamKind, str]] = []
+    for kind, name in builtins:
+        moved = kind in _PLACES
+        if moved:
+            lines.append(f"  const uint3 {name} = {name}_in_part + uint3({origin});")
+        named.append((kind, f"{name}_in_part" if moved else name))
+    return "constant int* part", lines, named
+
+
+def _parts(
+    cut: Cut, builtins: Sequence[tuple[ParamKind, str]], args: bytes, threads: Threads
+) -> Iterator[tuple[bytes, Threads]]:
+    """The arguments and threads of each part."""
+    groups = any(kind is ParamKind.THREADGROUP_POSITION_IN_GRID for kind, _ in builtins)
+    for begin in range(0, threads[cut.axis], cut.length):
+        count = min(cut.length, threads[cut.axis] - begin)
+        x, y, z = (count if axis == cut.axis else n for axis, n in enumerate(threads))
+        yield struct.pack("<i", begin // cut.unit if groups else begin) + args, (x, y, z)

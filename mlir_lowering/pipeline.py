@@ -18,7 +18,7 @@ from mlir_lowering import compile_process, dump, importer, msl
 from mlir_lowering.compile_process import Log
 from mlir_lowering.cost import analyze
 from mlir_lowering.errors import CompileError
-from mlir_lowering.graph import Graph
+from mlir_lowering.graph import Graph, released
 from mlir_lowering.options import CompileOptions, read_options
 from mlir_lowering.passes import PASSES
 from mlir_lowering.passes.layouts import logical_shape
@@ -53,7 +53,12 @@ def compile_artifact(
 
 
 def compile_program(code: bytes, options: CompileOptions, target: Target, log: Log = _no_log) -> Program:
-    """The stages, in order."""
+    """The stages, in order. Leaves no reference cycles behind."""
+    with released():
+        return _compile(code, options, target, log)
+
+
+def _compile(code: bytes, options: CompileOptions, target: Target, log: Log) -> Program:
     clock = _Clock(log)
     fingerprint = _fingerprint(code, options, target)
 

@@ -13,6 +13,8 @@ from mlir_lowering.passes.trip_count import static_trip_count
 from mlir_lowering.registry import OPS
 from mlir_lowering.schedules import pointwise, schedule_of
 from mlir_lowering.targets import Target, host_target
+from mlir_lowering.verify import enabled as verifies
+from mlir_lowering.verify.groups import verify_groups
 
 
 @dataclass
@@ -56,12 +58,17 @@ def build_sequence(region: Region, target: Target) -> Sequence:
     """Fuses a region and schedules its groups."""
     sequence = Sequence(list(region.args), list(region.outputs))
     sequence.constants = [op.result for op in region.ops if is_stored_constant(op)]
-    for unit in fuse(region, target):
+    units = fuse(region, target)
+    if verifies():
+        verify_groups(region, units, target)
+    for unit in units:
         match unit:
             case View():
                 sequence.nodes.append(unit)
             case Group():
                 sequence.nodes.extend(schedule_group(unit, target))
+            case Op() if OPS[unit.name].control == "barrier":
+                sequence.nodes += [View(r, v) for r, v in zip(unit.results, unit.operands, strict=True)]
             case Op():
                 sequence.nodes.append(_control(unit, target))
     return sequence
@@ -73,9 +80,10 @@ def schedule_group(group: Group, target: Target) -> list[KernelCall] | list[Libr
         return []
     if group.on_host:
         target = host_target(target)
+    schedule = pointwise.emit if group.head is None else schedule_of(OPS[group.head.name].schedule, target).emit
+    calls = [launch for call in schedule(group, target) for launch in call.launches()]
     if group.head is None:
-        return pointwise.emit(group, target)
-    calls = schedule_of(OPS[group.head.name].schedule, target).emit(group, target)
+        return calls
     found = match(group, target)
     return [LibraryCall(found.op, found.operands, group.outputs[0], calls)] if found else calls
 

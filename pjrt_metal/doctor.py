@@ -25,6 +25,7 @@ from pathlib import Path
 import pjrt_metal
 
 PACKAGES = ("pjrt-metal", "jax", "jaxlib", "numpy", "ml_dtypes")
+FIRST = "first minutes"  # a group of which all is told (doctor_first.py)
 VARIABLES = ("JAX_PLATFORMS", "JAX_ENABLE_X64", "JAX_DISABLE_JIT", "JAX_DEFAULT_MATMUL_PRECISION", "XLA_FLAGS")
 
 
@@ -63,8 +64,10 @@ class Report:
             seconds = sum(result.seconds for result in chosen)
             lines += ["", f"{group}: {passed} of {len(chosen)} passed ({seconds:.1f} s)"]
             for result in chosen:
-                if not result.passed:
-                    lines += [f"  FAILED {result.name}", *(f"    {line}" for line in result.detail.splitlines())]
+                if result.passed and group != FIRST:
+                    continue
+                lines += [f"  {'passed' if result.passed else 'FAILED'} {result.name}"]
+                lines += [f"    {line}" for line in result.detail.splitlines()]
         return "\n".join([*lines, "", f"status: {self.status}", ""])
 
     def write(self, path: Path | None) -> None:
@@ -78,26 +81,38 @@ def run(full: bool, only: list[str] | None, path: Path | None) -> int:
     report = Report(found=machine())
     # Before jax is imported. The CPU gives the expected results.
     os.environ["JAX_PLATFORMS"] = "metal,cpu"
+    if only is None:
+        _run_all(_first(), report, path)
     report.status = "died while opening the device"
     report.write(path)
+    checks: list[Check] = []
     try:
         report.found.update(device())
         report.found["left out of ops"] = _left_out()
         checks = list(_checks(full, only))
     except Exception:
         report.results.append(Result("device", "open", False, 0.0, scrub(traceback.format_exc())))
-        checks = []
+    _run_all(checks, report, path)
+    passed = bool(report.results) and all(result.passed for result in report.results)
+    report.status = "passed" if passed else "failed"
+    report.write(path)
+    print(report.text(), end="")
+    return 0 if passed else 1
+
+
+def _run_all(checks: list[Check], report: Report, path: Path | None) -> None:
     for number, check in enumerate(checks):
         report.status = f"died in {check.group}: {check.name}"
         report.write(path)
         _progress(f"{number + 1}/{len(checks)} {check.name}")
         report.results.append(_run(check))
     _progress("")
-    passed = bool(report.results) and all(result.passed for result in report.results)
-    report.status = "passed" if passed else "failed"
-    report.write(path)
-    print(report.text(), end="")
-    return 0 if passed else 1
+
+
+def _first() -> list[Check]:
+    from pjrt_metal import doctor_first
+
+    return list(doctor_first.checks()) if doctor_first.applies() else []
 
 
 def _checks(full: bool, only: list[str] | None) -> Iterator[Check]:

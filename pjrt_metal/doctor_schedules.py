@@ -88,6 +88,59 @@ def _scatter_overlapping(x: Any, updates: Any) -> Any:
     return lax.scatter_add(x, starts, updates, numbers)
 
 
+def _scatter_many(op: str) -> Callable[[Any, Any], Any]:
+    """More rows than are applied one after another, some of them outside and most of them at a few places."""
+
+    def run(x: Any, updates: Any) -> Any:
+        number = jnp.arange(updates.shape[0])
+        indices = jnp.where(number % 3 > 0, number * 7919 % (x.shape[0] + 2), number % 2)
+        return getattr(x.at[indices], op)(updates, mode="drop")
+
+    return run
+
+
+def _scatter_frames(x: Any, updates: Any) -> Any:
+    numbers = lax.ScatterDimensionNumbers((1,), (), (0,))
+    starts = ((jnp.arange(updates.shape[0]) * 5) % (x.shape[0] - 9))[:, None]
+    return lax.scatter_add(x, starts, updates, numbers)
+
+
+def _slice_gradients(x: Any, starts: Any) -> Any:
+    def loss(row: Any, start: Any) -> Any:
+        return jnp.sum(lax.dynamic_slice(row, (start.astype(jnp.int32),), (7,)) ** 2)
+
+    return jax.vmap(jax.grad(loss))(x, starts)
+
+
+def _running_argmax(x: Any) -> Any:
+    def larger(a: Any, b: Any) -> Any:
+        first = a[0] >= b[0]
+        return jnp.where(first, a[0], b[0]), jnp.where(first, a[1], b[1])
+
+    n = x.shape[0]
+    pair = (x, jnp.arange(n, dtype=jnp.int32))
+    return lax.reduce_window(pair, (-jnp.inf, -1), larger, (n,), (1,), [(n - 1, 0)])[1]
+
+
+def _numpy_running_argmax(x: Any) -> Any:
+    found = np.arange(x.shape[0], dtype=np.int32)
+    for i in range(1, x.shape[0]):
+        found[i] = i if x[i] > x[found[i - 1]] else found[i - 1]
+    return found
+
+
+def _window_sum(window: tuple[int, ...], **options: Any) -> Callable[[Any], Any]:
+    strides = (1,) * len(window)
+    return lambda x: lax.reduce_window(x, 0.0, lax.add, window, strides, "SAME", **options)
+
+
+def _large_pool_gradient(x: Any) -> Any:
+    def pool(x: Any) -> Any:
+        return lax.reduce_window(x, -jnp.inf, lax.max, (9, 8), (1, 2), "SAME")
+
+    return jax.grad(lambda x: jnp.sum(pool(x) ** 2))(x)
+
+
 def _update_slice(x: Any, update: Any) -> Any:
     return lax.dynamic_update_slice(x, update * 2, (jnp.int32(3), jnp.int32(1), jnp.int32(0)))
 
@@ -182,6 +235,26 @@ CASES = (
     Case("scatter_add_scalars", _scatter_add, ((20,), (500,)), ("500 windows of 1 elements",)),
     Case("scatter_unique", _scatter_unique, ((60, 9), (30, 9)), ("do not meet",)),
     Case("scatter_overlapping", _scatter_overlapping, ((16,), (9, 6)), ("that cover it",)),
+    Case("scatter_sorted_add", _scatter_many("add"), ((40,), (1500,)), ("a thread folds 32",), rtol=1e-4),
+    Case("scatter_sorted_rows", _scatter_many("max"), ((40, 5), (1100, 5)), ("a thread folds 32",)),
+    Case("scatter_sorted_set", _scatter_many("set"), ((40, 5), (1100, 5)), ("the last of each place",)),
+    Case("scatter_sorted_int8", _scatter_many("multiply"), ((40,), (1500,)), ("a thread folds 32",), dtype="int8"),
+    Case("scatter_sorted_bf16", _scatter_many("min"), ((40,), (1500,)), ("a thread folds 32",), dtype="bfloat16"),
+    Case("scatter_sorted_frames", _scatter_frames, ((3000,), (400, 10)), ("Scatters 4000 sorted items",), rtol=1e-4),
+    Case("slice_gradients", _slice_gradients, ((20, 50), (20,)), ("do not meet",)),
+    Case("scan_rows", lambda x: jnp.cumsum(x, 1), ((3, 2100),), ("256 threads scan", "by SIMD groups"), rtol=1e-4),
+    Case("scan_blocks", jnp.cumsum, ((5001,),), ("256 threads fold", "256 threads scan"), rtol=1e-4),
+    Case("scan_backwards", lambda x: lax.cummax(x, reverse=True), ((5001,),), ("Scans backwards", "fold"), nan_at=70),
+    Case("scan_int64", jnp.cumsum, ((2500,),), ("by halves",), dtype="int64"),
+    # XLA:CPU ends the process at a scan of pairs.
+    Case("scan_pairs", _running_argmax, ((700,),), ("threads scan",), numpy=_numpy_running_argmax),
+    Case("scan_columns", lambda x: jnp.cumsum(x, 0), ((600, 40),), ("a thread folds", "a thread scans"), rtol=1e-4),
+    Case("scan_short", lambda x: lax.cumlogsumexp(x, 1), ((70, 50),), ("a thread scans 50",)),
+    Case("window_long", _window_sum((50,)), ((333,),), ("Scans backwards 8 x 50", "Scans 8 x 50"), rtol=1e-4),
+    Case("window_whole", _window_sum((90,)), ((70,),), ("Scans backwards 1 x 70", "Scans 1 x 70"), rtol=1e-4),
+    Case("window_of_two", _window_sum((40, 35)), ((50, 60),), ("Scans",), rtol=1e-4),
+    Case("window_dilated", _window_sum((40,), window_dilation=(3,)), ((200,),), ("Scans",), rtol=1e-4),
+    Case("pool_gradient_large", _large_pool_gradient, ((20, 30),), ("Scatters",), rtol=1e-4),
     Case("update_slice", _update_slice, ((9, 8, 7), (4, 5, 7)), ("a thread each",)),
     Case("sort_run", lambda x: jnp.sort(x, -1), ((5, 13),), ("Sorts runs of 16",)),
     Case("sort_merge", lambda x: jnp.sort(x, 0), ((77, 3),), ("Merges runs", "in order")),

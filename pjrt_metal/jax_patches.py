@@ -5,8 +5,10 @@ JAX may move these private names; a patch that finds nothing to change says so i
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import logging
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +33,7 @@ def apply() -> None:
     _try("jax.ffi's targets", host_calls.install_registration)
     _try("linear algebra", host_calls.install_lowerings)
     _try("Python callbacks", callbacks.install)
+    os.register_at_fork(after_in_child=lambda: _try("a fork", _keep_clients))
 
 
 def _try(what: str, patch: Callable[[], Any]) -> None:
@@ -46,6 +49,15 @@ def _fail_quietly() -> None:
 
     factories = xla_bridge._backend_factories
     factories["metal"] = dataclasses.replace(factories["metal"], fail_quietly=True)
+
+
+def _keep_clients() -> None:
+    """In a forked child: jaxlib's clients, the CPU's as well, wait for threads that are not there when they go, and so
+    the child hangs or crashes when it ends. One more reference, and they never go."""
+    from jax._src import xla_bridge
+
+    for client in xla_bridge._backends.values():
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
 
 
 def _allow_donation() -> None:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 
+#include "csrc/metal/gpu_errors.h"
 #include "csrc/metal/mpsgraph.h"
 
 namespace pjrt_metal::metal {
@@ -28,6 +29,12 @@ Id CommandBuffer::Encoder() {
   passes_.push_back({"pjrt_metal " + std::to_string(passes_.size()), {}});
   Send<Message::kSetLabel>(encoder_.get(), String(passes_.back().label).get());
   return encoder_.get();
+}
+
+// Metal aborts if an encoder dies before endEncoding.
+CommandBuffer::~CommandBuffer() {
+  EndEncoder();
+  if (graph_number_ != 0) GraphFaults::Get().Close(graph_number_);
 }
 
 void CommandBuffer::EndEncoder() {
@@ -84,7 +91,8 @@ void CommandBuffer::Encode(const GraphLaunch& launch, const Recording& recording
   const auto buffers = std::span(recording.buffers).subspan(launch.first_buffer).first<3>();
   passes_.push_back({"", {launch.call->name}});
   Watch();  // before MPSGraph may commit it: nobody could be told of its completion any more
-  Ref next = EncodeGraph(*launch.call, command_buffer_.get(), buffers);
+  if (graph_number_ == 0) graph_number_ = GraphFaults::Get().Open();
+  Ref next = EncodeGraph(*launch.call, command_buffer_.get(), buffers, graph_number_);
   if (next.get() == command_buffer_.get()) return;
   committed_.push_back(std::exchange(command_buffer_, std::move(next)));
   watched_ = false;
@@ -107,37 +115,21 @@ void CommandBuffer::Commit(std::function<void()> handler) {
   Send<Message::kCommit>(command_buffer_.get());
 }
 
-std::optional<Error> CommandBuffer::Failure() const {
+std::optional<Error> CommandBuffer::Failure() {
+  auto told = GraphFaults::Get().Close(std::exchange(graph_number_, 0));
   for (const Ref& earlier : committed_) {
     if (auto error = Failure(earlier.get())) return error;
   }
-  return Failure(command_buffer_.get());
+  if (auto error = Failure(command_buffer_.get())) return error;
+  return told ? told : GraphFaults::Get().TakeLate();
 }
 
 std::optional<Error> CommandBuffer::Failure(Id buffer) const {
   if (Send<Message::kStatus>(buffer) != kStatusError) return std::nullopt;
-  static constexpr std::pair<int64_t, Code> kCodes[] = {
-      {kErrorTimeout, Code::kDeadlineExceeded},
-      {kErrorAccessRevoked, Code::kUnavailable},
-      {kErrorOutOfMemory, Code::kResourceExhausted},
-      {kErrorDeviceRemoved, Code::kUnavailable},
-  };
   const Pool pool;
   const Id error = Send<Message::kError>(buffer);
-  Code code = Code::kInternal;
-  if (error != nullptr) {
-    const int64_t given = Send<Message::kCode>(error);
-    for (const auto& [metal, ours] : kCodes) {
-      if (metal == given) code = ours;
-    }
-  }
-  std::string text = ErrorText(error);
-  // Of a GPU that also draws: it has no code of its own.
-  if (text.find("Impacting Interactivity") != std::string::npos) {
-    code = Code::kDeadlineExceeded;
-    text += ": macOS needed the GPU for the display; make single operations smaller (a smaller batch)";
-  }
-  return Error(code, "Metal could not run a submission: " + text + Blamed(error));
+  const Error failure = GpuError("Metal could not run a submission: ", error);
+  return Error(failure.code(), failure.what() + Blamed(error));
 }
 
 // The encoders that the error calls faulted or affected, by the labels that they were given; all

@@ -22,8 +22,7 @@ class CommandBuffer {
   explicit CommandBuffer(Ref command_buffer) : command_buffer_(std::move(command_buffer)) {}
   CommandBuffer(const CommandBuffer&) = delete;
   CommandBuffer& operator=(const CommandBuffer&) = delete;
-  // Metal aborts if an encoder dies before endEncoding.
-  ~CommandBuffer() { EndEncoder(); }
+  ~CommandBuffer();
 
   // Throws what Metal refuses; the commands before that one stay.
   void Encode(const Recording& recording);
@@ -34,9 +33,9 @@ class CommandBuffer {
   // `handler` is called once, on a thread of Metal's, when all is complete.
   void Commit(std::function<void()> handler);
 
-  // After completion. None if the command buffer did not fail; else Metal's own text and the
-  // kernels that it may be about.
-  std::optional<Error> Failure() const;
+  // After completion, once. None if the command buffer did not fail; else Metal's own text and the
+  // kernels that it may be about, or what MPSGraph said.
+  std::optional<Error> Failure();
   // When the GPU began and ended, in seconds of the host's clock since it started.
   std::pair<double, double> Times() const;
 
@@ -69,6 +68,7 @@ class CommandBuffer {
   BoundBuffer bound_[31] = {};  // in the open encoder, by index
   std::vector<Pass> passes_;
   size_t commands_ = 0;
+  uint64_t graph_number_ = 0;  // as which library calls report their errors; 0: there are none
   uint64_t bytes_ = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "csrc/metal/gpu_errors.h"
 #include "csrc/runtime/log.h"
 
 namespace pjrt_metal::metal {
@@ -177,13 +178,14 @@ LibraryCallRef GraphLibrary::Prepare(const LibraryOp& op, bool whole) {
   return calls_.emplace(key, Compile(device_.get(), op)).first->second;
 }
 
-Ref EncodeGraph(const GraphCall& call, Id command_buffer, std::span<const BoundBuffer, 3> buffers) {
+Ref EncodeGraph(const GraphCall& call, Id command_buffer, std::span<const BoundBuffer, 3> buffers, uint64_t number) {
   const Pool pool;
   Ref data[3];
   for (size_t i = 0; i < 3; ++i) data[i] = TensorData(buffers[i], call.shapes[i].get(), call);
   const Id inputs = ArrayOf({data[call.feeds[0]].get(), data[call.feeds[1]].get()});
   const Id outer = Send<Message::kMpsCommandBuffer>(Of(GraphClass::kMPSCommandBuffer), command_buffer);
-  Send<Message::kEncodeGraph>(call.executable.get(), outer, inputs, ArrayOf({data[2].get()}), nullptr);
+  const Ref descriptor = GraphFaults::Get().Descriptor(number);
+  Send<Message::kEncodeGraph>(call.executable.get(), outer, inputs, ArrayOf({data[2].get()}), descriptor.get());
   return Ref::Retain(Send<Message::kRootCommandBuffer>(outer));
 }
 

@@ -39,6 +39,7 @@ class GraphLibrary {
 
 // Encodes the call on lhs, rhs and result into a command buffer without an open encoder. MPSGraph may commit it on the
 // way and go on in another one of the same queue: returns the one that is to be used from here on, whichever it is.
-Ref EncodeGraph(const GraphCall& call, Id command_buffer, std::span<const BoundBuffer, 3> buffers);
+// Its errors are reported as `number` (gpu_errors.h).
+Ref EncodeGraph(const GraphCall& call, Id command_buffer, std::span<const BoundBuffer, 3> buffers, uint64_t number);
 
 }  // namespace pjrt_metal::metal

@@ -153,4 +153,31 @@ void AddCompletedHandler(Id command_buffer, std::function<void(Id)> handler) {
   Send<Message::kAddCompletedHandler>(command_buffer, &block);
 }
 
+// An MPSGraphExecutableCompletionHandler: void (^)(NSArray* results, NSError* error). It owns nothing.
+struct GraphCompletionBlock {
+  void* isa;
+  int32_t flags;
+  int32_t reserved;
+  void (*invoke)(GraphCompletionBlock*, Id, Id);
+  const BlockDescriptor* descriptor;
+  uint64_t number;
+  void (*handler)(uint64_t, Id);
+};
+
+void SetGraphCompletionHandler(Id descriptor, uint64_t number, void (*handler)(uint64_t number, Id error)) {
+  static constexpr int32_t kHasSignature = 1 << 30;
+  static constexpr BlockDescriptor kDescriptor = {0, sizeof(GraphCompletionBlock), "v24@?0@8@16"};
+  GraphCompletionBlock block = {GetRuntime().stack_block_class,
+                                kHasSignature,
+                                0,
+                                [](GraphCompletionBlock* self, Id, Id error) {
+                                  const Pool pool;
+                                  self->handler(self->number, error);
+                                },
+                                &kDescriptor,
+                                number,
+                                handler};
+  Send<Message::kSetGraphCompletionHandler>(descriptor, reinterpret_cast<CompletionBlock*>(&block));
+}
+
 }  // namespace pjrt_metal::metal

@@ -136,5 +136,8 @@ std::string ErrorText(Id error);
 
 // Calls `handler` once with the command buffer when it has completed, on a thread of Metal's.
 void AddCompletedHandler(Id command_buffer, std::function<void(Id)> handler);
+// Makes an MPSGraphExecutableExecutionDescriptor call `handler` with `number` and an NSError or nil: once, or never, or
+// at any time, so what it is about goes by number.
+void SetGraphCompletionHandler(Id descriptor, uint64_t number, void (*handler)(uint64_t number, Id error));
 
 }  // namespace pjrt_metal::metal

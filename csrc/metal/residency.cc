@@ -47,7 +47,7 @@ void Residency::Remove(Id buffer) {
     const Pool pool;  // memory is given up on any thread
     removed_ = SendIfAvailable<Message::kRemoveAllocation>(set_.get(), buffer);
     if (found->second.idle) --idle_in_set_;
-    changed_.notify_one();
+    Wake();
   }
   entries_.erase(found);
 }
@@ -61,7 +61,7 @@ void Residency::SetIdle(Id buffer, bool idle) {
   entry.idle_at_beat = false;
   if (entry.in_set) {
     idle ? ++idle_in_set_ : --idle_in_set_;
-    changed_.notify_one();
+    Wake();
   } else {
     const Pool pool;
     added_ = entry.in_set = SendIfAvailable<Message::kAddAllocation>(set_.get(), buffer);
@@ -74,7 +74,7 @@ void Residency::Commit(bool removals_only) {
   if (!removals_only) {
     used_ = true;
     last_use_ = Clock::now();
-    changed_.notify_one();
+    Wake();
   }
   if (removed_ || (added_ && !removals_only)) CommitLocked();
 }
@@ -111,10 +111,17 @@ bool Residency::Quiet() const {
   return !removed_ && idle_in_set_ == 0 && (!used_ || Clock::now() - last_use_ >= kKeptAlive);
 }
 
+// Costs nothing while it beats.
+void Residency::Wake() {
+  if (asleep_) changed_.notify_one();
+}
+
 void Residency::BeatWhileUsed() {
   std::unique_lock lock(mutex_);
   while (set_) {
+    asleep_ = Quiet();
     changed_.wait(lock, [this] { return !set_ || !Quiet(); });
+    asleep_ = false;
     const auto next = Clock::now() + kBeat;
     changed_.wait_until(lock, next, [&] { return !set_ || Clock::now() >= next; });
     if (set_) BeatLocked();

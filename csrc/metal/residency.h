@@ -47,6 +47,7 @@ class Residency {
   void CommitLocked();
   void BeatLocked();
   bool Quiet() const;
+  void Wake();
   void BeatWhileUsed();
 
   std::mutex mutex_;
@@ -56,7 +57,8 @@ class Residency {
   std::unordered_map<Id, Entry> entries_;
   size_t idle_in_set_ = 0;
   bool added_ = false, removed_ = false;
-  bool used_ = false;  // since the device was made
+  bool used_ = false;    // since the device was made
+  bool asleep_ = false;  // the thread waits until there is something to do
   Clock::time_point last_use_;
 };
 

@@ -155,6 +155,8 @@ inline constexpr int kMinimumMacos = 13;
   X(kCompileGraph, "MPSGraph",                                                                               \
     "compileWithDevice:feeds:targetTensors:targetOperations:compilationDescriptor:",                         \
     Id(Id, Id, Id, Id, Id), "12.0")                                                                          \
+  X(kSetGraphCompletionHandler, "MPSGraphExecutableExecutionDescriptor", "setCompletionHandler:",            \
+    void(CompletionBlock*), "12.0")                                                                          \
   X(kFeedTensors, "MPSGraphExecutable", "feedTensors", Id(), "12.0")                                         \
   X(kEncodeGraph, "MPSGraphExecutable",                                                                      \
     "encodeToCommandBuffer:inputsArray:resultsArray:executionDescriptor:", Id(Id, Id, Id, Id), "12.0")       \
@@ -193,6 +195,7 @@ inline constexpr int kMinimumMacos = 13;
   X(kMPSGraphShapedType, "MPSGraphShapedType", "11.0")                                       \
   X(kMPSGraphTensorData, "MPSGraphTensorData", "11.0")                                       \
   X(kMPSGraphCompilationDescriptor, "MPSGraphCompilationDescriptor", "12.0")                 \
+  X(kMPSGraphExecutableExecutionDescriptor, "MPSGraphExecutableExecutionDescriptor", "12.0") \
   X(kMPSGraphConvolution2DOpDescriptor, "MPSGraphConvolution2DOpDescriptor", "11.0")         \
   X(kMPSNDArray, "MPSNDArray", "10.15")                                                      \
   X(kMPSNDArrayDescriptor, "MPSNDArrayDescriptor", "10.15")                                  \

@@ -1,12 +1,8 @@
 #include "csrc/runtime/library_trial.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -21,14 +17,13 @@
 #include "csrc/runtime/device.h"
 #include "csrc/runtime/files.h"
 #include "csrc/runtime/log.h"
-
-extern "C" char** environ;
+#include "csrc/software/process.h"
 
 namespace pjrt_metal {
 namespace {
 
 // Starting Python and loading MPSGraph takes a second, compiling a graph a tenth.
-constexpr std::chrono::seconds kPatience(120);
+constexpr uint32_t kPatience = 120;  // seconds
 // In front of an array that does not begin where its buffer does.
 constexpr size_t kOffset = 256;
 
@@ -93,67 +88,20 @@ LibraryOp OpOf(const std::string& line, bool& whole) {
 
 // --- The child ---
 
-struct Child {
-  pid_t process = -1;
-  int output = -1;  // what it says
-};
-
-// Throws Unavailable.
-Child Start(const std::string& path) {
+std::vector<std::string> Command(const std::string& path) {
   std::vector<std::string> words;
-  {
-    const std::lock_guard lock(command_mutex);
-    std::istringstream lines(trial_command);
-    for (std::string word; std::getline(lines, word);) words.push_back(word);
-  }
-  if (words.empty()) throw Error(Code::kUnavailable, "nobody has said how to make a child process");
-  words.push_back(path);
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  int ends[2];
-  if (pipe(ends) != 0) throw Error(Code::kUnavailable, std::strerror(errno));
-  for (const int end : ends) fcntl(end, F_SETFD, FD_CLOEXEC);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
-  Child child;
-  const int error = posix_spawn(&child.process, words[0].c_str(), &actions, nullptr, arguments.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  close(ends[1]);
-  if (error != 0) {
-    close(ends[0]);
-    throw Error(Code::kUnavailable, words[0] + ": " + std::strerror(error));
-  }
-  child.output = ends[0];
-  return child;
-}
-
-// All that it says until it ends; nothing if it takes too long.
-std::optional<std::string> Listen(int output) {
-  const auto end = std::chrono::steady_clock::now() + kPatience;
-  std::string said;
-  while (true) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
-    if (left.count() <= 0) return std::nullopt;
-    pollfd ready = {output, POLLIN, 0};
-    if (poll(&ready, 1, static_cast<int>(left.count())) <= 0) continue;
-    char bytes[4096];
-    const ssize_t count = read(output, bytes, sizeof bytes);
-    if (count == 0 || (count < 0 && errno != EINTR)) return said;
-    if (count > 0) said.append(bytes, static_cast<size_t>(count));
-  }
+  const std::lock_guard lock(command_mutex);
+  std::istringstream lines(trial_command);
+  for (std::string word; std::getline(lines, word);) words.push_back(word);
+  if (!words.empty()) words.push_back(path);
+  return words;
 }
 
 // Of an assertion or a wild pointer, and not of somebody who ends processes.
-bool IsCrash(int signal) {
-  for (const int crash : {SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGTRAP, SIGFPE, SIGSYS}) {
-    if (signal == crash) return true;
-  }
-  return false;
-}
+constexpr int kCrashes[] = {SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGTRAP, SIGFPE, SIGSYS};
+// The child's exit status is this and the signal's number: it ends by itself, so that macOS shows no dialog about it.
+constexpr int kCrashed = 128;
+bool IsCrash(int signal) { return std::ranges::find(kCrashes, signal) != std::end(kCrashes); }
 
 constexpr const char* kTrying = "pjrt_metal trial: try ";
 constexpr const char* kDone = "pjrt_metal trial: done ";
@@ -192,32 +140,20 @@ TrialOutcome TryInChild(std::span<const Trial> trials) {
     std::string list;
     for (const Trial& trial : trials) list += Line(trial) + "\n";
     const TemporaryFolder folder([&](const std::string& path) { return WriteFile(path + "/calls", list); });
-    const Child child = Start(folder.path() + "/calls");
-    const std::optional<std::string> said = Listen(child.output);
-    close(child.output);
-    if (!said) kill(child.process, SIGKILL);
-    int status = 0;
-    pid_t ended;
-    while ((ended = waitpid(child.process, &status, 0)) < 0 && errno == EINTR) {
-    }
-    const Progress progress = Read(said.value_or(""));
+    const std::vector<std::string> command = Command(folder.path() + "/calls");
+    if (command.empty()) throw Error(Code::kUnavailable, "nobody has said how to make one");
+    const std::string output = folder.path() + "/output";
+    const software::ProcessResult child = software::RunProcess(command, output, kPatience);
+    const Progress progress = Read(ReadFile(output).value_or(""));
     outcome.survived = std::min(progress.done, trials.size());
-    std::string how;
-    bool crashed = false;
-    if (!said) {
-      how = "did not end in " + std::to_string(kPatience.count()) + " s";
-      crashed = true;
-    } else if (ended == child.process && WIFSIGNALED(status)) {
-      how = "ended by signal " + std::to_string(WTERMSIG(status)) + " (" + progress.other + ")";
-      crashed = IsCrash(WTERMSIG(status)) && progress.begun > progress.done;
-    } else if (outcome.survived < trials.size()) {
-      how = "ended early (" + progress.other + ")";
-    }
+    const bool ended_it = child.timed_out || IsCrash(child.signal) || IsCrash(child.exit_status - kCrashed);
+    const bool crashed = ended_it && progress.begun > progress.done;
+    const std::string how = child.outcome + (progress.other.empty() ? "" : " (" + progress.other + ")");
     if (crashed) {
       const size_t number = std::min(outcome.survived, trials.size() - 1);
-      outcome.condemned = Describe(*trials[number].op) + ": a process that tried it " + how;
-    } else if (!how.empty()) {
-      LogPhase("library: not tried", 0, "the process that tried " + std::to_string(trials.size()) + " calls " + how);
+      outcome.condemned = Describe(*trials[number].op) + ": a process that tried it: " + how;
+    } else if (outcome.survived < trials.size()) {
+      LogPhase("library: not tried", 0, "the process that tried " + std::to_string(trials.size()) + " calls: " + how);
     }
   } catch (const Error& error) {
     LogPhase("library: not tried", 0, std::string("no process to try calls in: ") + error.what());
@@ -229,6 +165,7 @@ TrialOutcome TryInChild(std::span<const Trial> trials) {
 }
 
 int RunTrials(const char* path) {
+  for (const int crash : kCrashes) std::signal(crash, [](int signal) { _exit(kCrashed + signal); });
   try {
     const std::optional<std::string> list = ReadFile(path);
     if (!list) throw InvalidArgument(std::string("no file ") + path);

@@ -89,6 +89,9 @@ std::string KernelText(const KernelSource& kernel) {
          "(\n    void* const* buffers, const void* args, const uint* grid, const uint* row,"
          " uint begin, uint end) {\n" +
          declarations +
+         // Never true. GCC before 14.3 may place aligned vectors of a function that calls nothing at addresses that are
+         // not aligned (its PR 109780: it drops the stack's alignment, looking at accesses by the stack pointer alone).
+         "  if (end < begin) __builtin_abort();\n"
          "  const software::Args arguments{args};\n"
          "  const uint3 threads(grid[0], grid[1], grid[2]);\n"
          "  for (uint x = begin; x < end; ++x) {\n"

@@ -106,6 +106,7 @@ ProcessResult RunProcess(const std::vector<std::string>& command, const std::str
     waited = waitpid(process, &status, 0);
   } while (waited < 0 && errno == EINTR);
   if (!in_time) {
+    result.timed_out = true;
     result.outcome = "killed after " + std::to_string(seconds) + " s";
   } else if (waited < 0) {
     // A host program that ignores SIGCHLD or reaps every child takes the status away. By now the
@@ -113,9 +114,11 @@ ProcessResult RunProcess(const std::vector<std::string>& command, const std::str
     result.succeeded = true;
     result.outcome = "exit status unknown";
   } else if (WIFSIGNALED(status)) {
+    result.signal = WTERMSIG(status);
     result.outcome = "killed by signal " + std::to_string(WTERMSIG(status));
   } else {
-    result.succeeded = WEXITSTATUS(status) == 0;
+    result.exit_status = WEXITSTATUS(status);
+    result.succeeded = result.exit_status == 0;
     result.outcome = "exit status " + std::to_string(WEXITSTATUS(status));
   }
   return result;

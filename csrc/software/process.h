@@ -14,6 +14,9 @@ std::string FindProgram(const std::string& name);
 struct ProcessResult {
   int start_error = 0;  // errno if it could not be started
   bool succeeded = false;
+  bool timed_out = false;
+  int signal = 0;       // that ended it, if nobody here sent it
+  int exit_status = 0;  // if it ended by itself
   std::string outcome;  // "exit status 1", "killed by signal 9"
 };
 

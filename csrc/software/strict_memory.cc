@@ -341,6 +341,26 @@ std::string Memory::CheckWrite(Record& record, Access access, const Region& regi
   return "";
 }
 
+// The common cases of CheckRead and CheckWrite, for all bytes: false where one is not, or is wrong.
+bool Memory::IsPlain(Record* record, size_t bytes, bool reads, const Region& region, const Moment& moment) {
+  const uint64_t now = Pack(moment, region.threadgroup, kOne);
+  for (Record* const end = record + bytes; record != end; ++record) {
+    const uint64_t writer = record->writer, reader = record->reader;
+    if (reads) {
+      if (writer != now && (writer != 0 || region.threadgroup)) return false;
+      if (reader == 0) {
+        record->reader = now;
+      } else if (reader != now && (region.threadgroup || ReadersOf(reader) != kManyGroups)) {
+        return false;
+      }
+    } else {
+      if (reader != 0 && reader != now) return false;
+      record->writer = now;
+    }
+  }
+  return true;
+}
+
 std::string Memory::Check(uintptr_t address, size_t bytes, Access access, const Moment& moment) {
   const Region* region = Find(address, bytes);
   if (region == nullptr) return ", which is out of bounds";
@@ -348,7 +368,9 @@ std::string Memory::Check(uintptr_t address, size_t bytes, Access access, const 
     return ", which is not aligned";
   }
   Record* record = region->records + (address - region->begin);
-  for (size_t i = 0; i < bytes; ++i, ++record) {
+  const bool plain = access <= Access::kWrite && (access == Access::kRead || region->writable) &&
+                     IsPlain(record, bytes, access == Access::kRead, *region, moment);
+  for (size_t i = 0; i < bytes && !plain; ++i, ++record) {
     std::string wrong;
     if (access == Access::kRead || access == Access::kAtomicRead || access == Access::kAtomicUpdate) {
       wrong = CheckRead(*record, access, *region, moment);
@@ -377,7 +399,8 @@ void Memory::CopyBack() const {
       if ((pages_[PageOf(begin)] & kWritten) == 0) continue;
       for (uintptr_t at = begin; at < end; ++at) {
         const size_t offset = at - region.begin;
-        if (WasWritten(region.records[offset].writer)) region.original[offset] = *reinterpret_cast<const std::byte*>(at);
+        if (WasWritten(region.records[offset].writer))
+          region.original[offset] = *reinterpret_cast<const std::byte*>(at);
       }
     }
   }

@@ -121,6 +121,7 @@ class Memory {
   size_t PageOf(uintptr_t address) const;  // in memory_
   std::string CheckRead(Record& record, Access access, const Region& region, const Moment& moment) const;
   std::string CheckWrite(Record& record, Access access, const Region& region, const Moment& moment) const;
+  static bool IsPlain(Record* record, size_t bytes, bool reads, const Region& region, const Moment& moment);
   std::string Other(uint64_t record) const;
 
   const Geometry geometry_;

@@ -74,9 +74,10 @@ def _functions() -> tuple[Function, ...]:
     return tuple(function for name in _FILES for function in functions_of((_FOLDER / name).read_text()))
 
 
-# Of ours, those of one float that are dear to inline: on the software device they have versions out of line
-# (csrc/software/include/software_far.h).
-FAR_FUNCTIONS = ("pjrt_cbrt", "pjrt_erf", "pjrt_erfc", "pjrt_expm1", "pjrt_log1p")
+# Of ours, those of one or two floats that are dear to inline: on the software device they have versions out of line, which
+# these macros define (csrc/software/include/software_far.h).
+FAR_FUNCTIONS = dict.fromkeys(("pjrt_cbrt", "pjrt_erf", "pjrt_erfc", "pjrt_expm1", "pjrt_log1p"), "SOFTWARE_FAR")
+FAR_FUNCTIONS |= {"pjrt_fmod": "SOFTWARE_FAR_2"}
 # The line in a kernel from which on its calls mean the versions out of line.
 USE_FAR_FUNCTIONS = "SOFTWARE_USE_FAR_FUNCTIONS"
 
@@ -87,11 +88,8 @@ def with_functions(source: str, on_host: bool) -> str:
     far = [name for name in FAR_FUNCTIONS if USE_FAR_FUNCTIONS in source and f"{name}(" in source]
     uses = "".join(f" SOFTWARE_USE_FAR({name})" for name in far)
     source = source.replace(USE_FAR_FUNCTIONS, USE_FAR_FUNCTIONS + uses)
-    far_guards = ((f"PJRT_HAS_far_{name.removeprefix('pjrt_')}", name) for name in far)
-    source = (
-        "".join(f"#ifndef {guard}\n#define {guard}\nSOFTWARE_FAR({name})\n#endif\n" for guard, name in far_guards)
-        + source
-    )
+    definitions = ((f"PJRT_HAS_far_{name.removeprefix('pjrt_')}", f"{FAR_FUNCTIONS[name]}({name})") for name in far)
+    source = "".join(f"#ifndef {guard}\n#define {guard}\n{text}\n#endif\n" for guard, text in definitions) + source
     wanted = set(_NAME.findall(source))
     chosen: list[Function] = []
     for function in reversed(_functions()):

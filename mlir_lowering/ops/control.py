@@ -108,6 +108,18 @@ _POTRF = Sample(
 register(OpDef("stablehlo.custom_call", control="custom_call", samples=(_POTRF,), rtol=1e-4))
 
 
+# What is behind it is not merged with, computed with, or moved before what is in front of it; it costs nothing when it
+# runs, since its results have its operands' memory.
+_BARRIER = Sample(
+    "(%x: tensor<5xf32>, %y: tensor<3xf32>) -> (tensor<5xf32>, tensor<3xf32>, tensor<5xf32>) {"
+    " %a = stablehlo.negate %x : tensor<5xf32>"
+    " %b:2 = stablehlo.optimization_barrier %a, %y : tensor<5xf32>, tensor<3xf32>"
+    " %c = stablehlo.abs %b#0 : tensor<5xf32>"
+    " return %c, %b#1, %a : tensor<5xf32>, tensor<3xf32>, tensor<5xf32> }"
+)
+register(OpDef("stablehlo.optimization_barrier", control="barrier", samples=(_BARRIER,)))
+
+
 def _map(emitter: Emitter, op: Op, index: Index) -> Expr:
     (result,) = emitter.region(op.regions[0], [emitter.load(v, index) for v in op.operands])
     return result

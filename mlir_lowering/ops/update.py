@@ -34,6 +34,7 @@ register(
             _update_slice("bf16", "3x4x5", "1x4x5", [2, 0, 0]),
             _update_slice("f64", "9", "9", [0]),
             _update_slice("i1", "9x2", "4x1", [3, 1]),
+            _update_slice("f32", "7x5", "2x0", [4, 1]),
         ),
     )
 )
@@ -78,6 +79,30 @@ def _inputs(shape: tuple[int, ...], indices: tuple[int, ...], updates: tuple[int
         ]
 
     return make
+
+
+def _scatter_many(body: str, dtype: str) -> Sample:
+    def inputs(rng: np.random.Generator) -> list[np.ndarray[Any, Any]]:
+        numpy = {"f32": np.float32, "i32": np.int32}[dtype]
+        rows = rng.choice([-50, 50, *range(11), 3, 3, 3, 3], (1100, 1)).astype(np.int32)
+        before, updates = ((rng.standard_normal(shape) * 9).astype(numpy) for shape in ((11, 3), (1100, 3)))
+        return [before, rows, updates]
+
+    return _scatter(
+        "11x3",
+        "1100x1",
+        "1100x3x",
+        "update_window_dims = [1], inserted_window_dims = [0],"
+        " scatter_dims_to_operand_dims = [0], index_vector_dim = 1",
+        body=body,
+        dtype=dtype,
+        inputs=inputs,
+    )
+
+
+def _after_another(sample: Sample) -> Sample:
+    """The update less what was there: rows must be applied in their order."""
+    return Sample(sample.text.replace("subtract %a, %b", "subtract %b, %a"), sample.inputs)
 
 
 register(
@@ -145,8 +170,28 @@ register(
                 " index_vector_dim = 2",
                 inputs=_inputs((3, 8), (3, 4, 1), (3, 4), 8),
             ),
+            # A window for each place in the batch.
+            _scatter(
+                "3x50",
+                "3x1",
+                "3x7x",
+                "update_window_dims = [1], input_batching_dims = [0],"
+                " scatter_indices_batching_dims = [0], scatter_dims_to_operand_dims = [1],"
+                " index_vector_dim = 1",
+                inputs=_inputs((3, 50), (3, 1), (3, 7), 43),
+            ),
+            # Many rows.
+            *(_scatter_many(body, dtype) for body, dtype in (("add", "f32"), ("replace", "f32"), ("maximum", "i32"))),
+            _after_another(_scatter_many("subtract", "f32")),
+            _scatter(
+                "60x4",
+                "300x1",
+                "300x8x4x",
+                "update_window_dims = [1, 2], scatter_dims_to_operand_dims = [0], index_vector_dim = 1",
+                inputs=_inputs((60, 4), (300, 1), (300, 8, 4), 53),
+            ),
         ),
-        rtol=2e-6,
-        atol=1e-6,
+        rtol=1e-5,
+        atol=1e-4,
     )
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mlir_lowering.graph import Graph
-from mlir_lowering.passes import complex_contraction, cse, dce, layouts, simplify, split_reduce
+from mlir_lowering.passes import complex_contraction, cse, dce, layouts, simplify, split_reduce, windows
 from mlir_lowering.targets import Target
 
 Pass = Callable[[Graph, Target], None]
@@ -14,6 +14,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("layouts", layouts.run),
     ("simplify", simplify.run),
     ("complex_contraction", complex_contraction.run),
+    ("windows", windows.run),
     ("split_reduce", split_reduce.run),
     ("cse", cse.run),
     ("dce", dce.run),

@@ -40,6 +40,9 @@ class _Simplifier:
                 self.mapping.update(zip(op.results, branch.outputs, strict=True))
                 # Its outputs may be simplified in turn: resolved when they are read.
                 continue
+            if (kept := _nothing_to_update(op)) is not None:
+                self.mapping.update(zip(op.results, kept, strict=True))
+                continue
             for inner in op.regions:
                 self.region(inner)
             empty = _without_elements(op)
@@ -92,7 +95,20 @@ def _without_elements(op: Op) -> list[Op]:
             Op("stablehlo.broadcast_in_dim", [init], [v.type], {"broadcast_dimensions": ()}, loc=op.loc)
             for init, v in zip(inits, op.results, strict=True)
         ]
+    count = {"stablehlo.scatter": (len(op.operands) - 1) // 2 + 1, "stablehlo.dynamic_update_slice": 1}.get(op.name)
+    if count is not None and op.operands[count].type.size == 0:
+        # Nothing is updated: each result is its operand.
+        return [_reshape(x, v.type, op) for x, v in zip(op.operands, op.results, strict=False)]
     return []
+
+
+def _nothing_to_update(op: Op) -> list[Value] | None:
+    """The arrays that an update without elements leaves as they are."""
+    if op.name == "stablehlo.dynamic_update_slice":
+        return op.operands[:1] if op.operands[1].type.size == 0 else None
+    if op.name == "stablehlo.scatter":
+        return op.operands[: len(op.results)] if op.operands[-1].type.size == 0 else None
+    return None
 
 
 def _constant_branch(op: Op) -> Region | None:

@@ -113,7 +113,7 @@ class _Direct:
         emitter = self.emitter
         emitter.line(f"const int strip = int(tid.x) % {strips};")
         emitter.line(f"const int first = int(tid.x) / {strips} * {each};")
-        with emitter.block(f"for (int o = first; o < min(first + {each}, {outer}); ++o)"):
+        with emitter.block(f"for (int o = first; o < min(first + {each}, {outer}); ++o)", trips=each):
             position = list(unravel(emitter, variable("o", outer), others))
             if along is None:
                 self._dot(position)
@@ -172,14 +172,14 @@ class _Direct:
         def body() -> None:
             outside, inside = conditions(emitter, a.taps, (name,))
             with emitter.block(f"if ({' && '.join(outside)})" if outside else ""):
-                self._add_products(a, b, name, loop, inside)
+                self._add_products(a, b, name, loop, strip, inside)
 
         self._over_k(body)
         emitter.line("PJRT_INDEPENDENT")
-        with emitter.block(loop):
+        with emitter.block(loop, trips=strip):
             self._store(position, f"total[{name} - begin]")
 
-    def _add_products(self, a: Access, b: Access, name: str, loop: str, taps: list[str]) -> None:
+    def _add_products(self, a: Access, b: Access, name: str, loop: str, strip: int, taps: list[str]) -> None:
         """The terms of one k, for all of a strip. `taps`: tests that depend on the place in it."""
         emitter = self.emitter
         outside, inside = conditions(emitter, a.padding, (name,))
@@ -193,7 +193,7 @@ class _Direct:
 
         def add(x: Callable[[], Expr], y: Callable[[], Expr]) -> None:
             emitter.line("PJRT_INDEPENDENT")
-            with emitter.block(loop):
+            with emitter.block(loop, trips=strip):
                 total = f"total[{name} - begin]"
                 emitter.line(f"{total} = {self._sum(total, x(), y())};")
 

@@ -167,7 +167,8 @@ class _Tiled:
         matrices = [(i, j) for i in range(half // 8) for j in range(plan.columns // 16)]
         for i, j in matrices:
             emitter.line(f"simdgroup_float8x8 sum{i}_{j} = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);")
-        with emitter.block(f"for (int k0 = {begin}; k0 < {end}; k0 += {DEPTH})"):
+        trips = -(-plan.share // DEPTH) if plan.shares > 1 else None
+        with emitter.block(f"for (int k0 = {begin}; k0 < {end}; k0 += {DEPTH})", trips=trips):
             emitter.line("threadgroup_barrier(mem_flags::mem_threadgroup);")
             self._pack(emitter, a, "m", nest.rows, lambda line, k: nest.a(batch, line, k))
             self._pack(emitter, b, "n", nest.columns, lambda line, k: nest.b(batch, k, line))

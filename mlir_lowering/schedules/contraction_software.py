@@ -107,7 +107,7 @@ class _Tiled:
         emitter.line(f"device {self.dtype.msl}* to = out0 + {base};")
         self._pack_panel(emitter, b)
         comment = f"Packs B[b][k][n] of {nest.contraction.op.signature()} as [b][n / {plan.width}][k][{plan.width}]."
-        return kernel_call(emitter, [packed], comment, (panels * parts, 1, 1))
+        return kernel_call(emitter, [packed], comment, (panels * parts, 1, 1), work=packed.type.size)
 
     def _main_kernel(self, packed: Value | None) -> KernelCall:
         nest, plan, op = self.nest, self.plan, self.nest.contraction.op
@@ -149,7 +149,15 @@ class _Tiled:
         part = f"{plan.tiles} tiles of {plan.tile_rows} rows times {plan.panels} panels of {plan.width} columns"
         comment = f"{op.signature()}: a thread computes {part}."
         threads = nest.batch.size * row_blocks * panel_blocks
-        return kernel_call(emitter, self.group.outputs, comment, (threads, 1, 1))
+        work = self._work(row_blocks, panel_blocks)
+        return kernel_call(emitter, self.group.outputs, comment, (threads, 1, 1), work=work)
+
+    def _work(self, row_blocks: int, panel_blocks: int) -> int:
+        """Iterations: the micro-kernel's steps along k, what is packed of both operands, and the results."""
+        plan, k = self.plan, max(self.nest.folded.size, 1)
+        rows, columns = self.tiles * plan.tile_rows, self.panel_count * plan.width
+        packed = rows * k * panel_blocks + (columns * k * row_blocks if plan.b_local else 0)
+        return self.nest.batch.size * (self.tiles * self.panel_count * k + packed + rows * columns)
 
     # Parts of kernels.
 

@@ -64,7 +64,7 @@ def _flat(group: Group, emitter: Emitter, starts: list[int], extents: list[int])
     emitter.line(f"const int begin = int(tid.x) * {STRIP};")
     emitter.line(f"const int end = min(begin + {STRIP}, n);")
     emitter.line("PJRT_INDEPENDENT")
-    with emitter.block("for (int i = begin; i < end; ++i)"):
+    with emitter.block("for (int i = begin; i < end; ++i)", trips=min(STRIP, size)):
         store(emitter, group.outputs, loop_index(shape, starts, variables), i)
     comment = f"Pointwise over n elements; thread t computes elements {STRIP}*t up to {STRIP}*(t+1)."
     return elementwise_call(emitter, group, comment, (-(-size // STRIP), 1, 1), i, size)
@@ -84,11 +84,12 @@ def _rows(group: Group, emitter: Emitter, starts: list[int], extents: list[int])
         emitter.line(f"const int begin = int(tid.x) % {chunks} * {STRIP};")
         emitter.line(f"const int end = min(begin + {STRIP}, {inner});")
         bounds = "begin; j < end"
-    with emitter.block(f"for (int r = strip * {rows_each}; r < min((strip + 1) * {rows_each}, {rows}); ++r)"):
+    row_bounds = f"int r = strip * {rows_each}; r < min((strip + 1) * {rows_each}, {rows})"
+    with emitter.block(f"for ({row_bounds}; ++r)", trips=rows_each):
         row = unravel(emitter, variable("r", rows), extents[:-1])
         j = variable("j", inner)
         emitter.line("PJRT_INDEPENDENT")
-        with emitter.block(f"for (int j = {bounds}; ++j)"):
+        with emitter.block(f"for (int j = {bounds}; ++j)", trips=min(STRIP, inner)):
             offset = linearize((*row, j), extents)
             store(emitter, group.outputs, loop_index(shape, starts, [*row, j]), offset)
     comment = f"Pointwise over {rows} rows of {inner}: a thread computes {rows_each} rows" + (

@@ -72,7 +72,7 @@ def _several(emitter: Emitter, values: Sequence[Value], index: Index, offset: Ix
     inputs."""
 
     def over(body: Callable[[], None]) -> None:
-        with emitter.block(f"for (int i = first; i < first + {VECTOR}; ++i)"):
+        with emitter.block(f"for (int i = first; i < first + {VECTOR}; ++i)", trips=VECTOR):
             body()
 
     def compute() -> None:

@@ -185,7 +185,8 @@ class Nest:
         outputs = math.prod(self.kept)
         work = max(1, math.prod(self.folded))
         each = max(1, min(outputs, WORK // work))
-        with emitter.block(f"for (int o = int(tid.x) * {each}; o < min((int(tid.x) + 1) * {each}, {outputs}); ++o)"):
+        bounds = f"int o = int(tid.x) * {each}; o < min((int(tid.x) + 1) * {each}, {outputs})"
+        with emitter.block(f"for ({bounds}; ++o)", trips=each):
             o = variable("o", outputs)
             kept = unravel(emitter, o, self.kept)
             for acc in accumulators:
@@ -209,7 +210,7 @@ class Nest:
 
         def columns() -> None:
             emitter.line("PJRT_INDEPENDENT")
-            with emitter.block("for (int j = 0; j < columns; ++j)"):
+            with emitter.block("for (int j = 0; j < columns; ++j)", trips=self._strip()):
                 step()
 
         if at:
@@ -244,14 +245,14 @@ class Nest:
             emitter.line(f"{acc.dtype.msl} {acc.name}[{strip}];")
             if acc.tracks_nan:
                 emitter.line(f"int {acc.nan}[{strip}];")
-        with emitter.block("for (int j = 0; j < columns; ++j)"):
+        with emitter.block("for (int j = 0; j < columns; ++j)", trips=strip):
             for acc in accumulators:
                 emitter.line(f"{acc.name}[j] = {acc.dtype.msl}({acc.identity});")
                 if acc.tracks_nan:
                     emitter.line(f"{acc.nan}[j] = 0;")
         self._fold(emitter, accumulators, kept, "[j]")
         emitter.line("PJRT_INDEPENDENT")
-        with emitter.block("for (int j = 0; j < columns; ++j)"):
+        with emitter.block("for (int j = 0; j < columns; ++j)", trips=strip):
             self._store(emitter, accumulators, kept, linearize(kept, self.kept), "[j]")
         return threads
 
@@ -287,7 +288,8 @@ def _any_body(group: Group, target: Target, head: Op) -> KernelCall:
     outputs = math.prod(kept_shape)
     work = math.prod(shape) // outputs
     each = max(1, min(outputs, WORK // max(work, 1)))
-    with emitter.block(f"for (int o = int(tid.x) * {each}; o < min((int(tid.x) + 1) * {each}, {outputs}); ++o)"):
+    bounds = f"int o = int(tid.x) * {each}; o < min((int(tid.x) + 1) * {each}, {outputs})"
+    with emitter.block(f"for ({bounds}; ++o)", trips=each):
         o = variable("o", outputs)
         kept = unravel(emitter, o, kept_shape)
         accs = []

@@ -58,9 +58,11 @@ class Direction:
 
 
 def direction_of(op: Op) -> Direction | None:
-    """How a reduce_window scans its operands; None if it is no scan."""
+    """How a reduce_window scans its operands; None if it is no scan (`in_order`: its body is not associative)."""
     shape = op.operands[0].shape
     window = op.attrs["window_dimensions"]
+    if op.attrs.get("in_order"):
+        return None
     scanned = [d for d, n in enumerate(window) if n > 1]
     for name in ("window_strides", "base_dilations", "window_dilations"):
         if any(n != 1 for n in op.attrs.get(name) or ()):
@@ -180,7 +182,7 @@ class Scan:
 
     def fold_before(self, emitter: Emitter, names: Sequence[str], totals: list[Value], block: str, at: Index) -> None:
         """Folds the totals of the blocks before `block` into the variables. `at` is their index with block 0."""
-        with emitter.block(f"for (int before = 0; before < {block}; ++before)"):
+        with emitter.block(f"for (int before = 0; before < {block}; ++before)", trips=BLOCKS):
             index = (at[0], at[1] + variable("before", BLOCKS), *at[2:])
             found = [emitter.load(total, index) for total in totals]
             self.assign(emitter, names, self.fold(emitter, self.exprs(names), found))
@@ -232,6 +234,7 @@ class _Strips:
         self.blocks, self.length = blocks_of(scan.n, STRIP_RUN, wanted) if wanted > 1 else (1, scan.n)
         # Threads that have little to do take several strips.
         self.each = max(1, WORK // (self.strip * self.length)) if self.blocks == 1 else 1
+        self._runs = -(-self.length // STRIP_RUN)
 
     def calls(self) -> list[KernelCall]:
         if self.blocks == 1:
@@ -259,7 +262,7 @@ class _Strips:
 
     def _columns(self, emitter: Emitter) -> AbstractContextManager[None]:
         emitter.line("PJRT_INDEPENDENT")
-        return emitter.block("for (int j = 0; j < columns; ++j)")
+        return emitter.block("for (int j = 0; j < columns; ++j)", trips=self.strip)
 
     def _totals(self, totals: list[Value]) -> KernelCall:
         """The fold of each block but the last."""
@@ -269,7 +272,7 @@ class _Strips:
         outer, block, first = self._open(emitter, blocks)
         sums = scan.variables(emitter, "sum", self.strip)
         parts = scan.variables(emitter, "part", self.strip)
-        with emitter.block(f"for (int run = begin; run < end; run += {STRIP_RUN})"):
+        with emitter.block(f"for (int run = begin; run < end; run += {STRIP_RUN})", trips=self._runs):
             self._run(emitter, outer, first, parts, None)
             self._advance(emitter, sums, parts)
         with self._columns(emitter):
@@ -305,7 +308,7 @@ class _Strips:
                     scan.store(emitter, self.group, folded, index)
 
         step(variable("run", scan.n), True)
-        with emitter.block(f"for (int p = run + 1; p < min(run + {STRIP_RUN}, end); ++p)"):
+        with emitter.block(f"for (int p = run + 1; p < min(run + {STRIP_RUN}, end); ++p)", trips=STRIP_RUN):
             step(variable("p", scan.n), False)
 
     def _scan(self, totals: list[Value]) -> KernelCall:
@@ -316,7 +319,7 @@ class _Strips:
             self._strip(emitter, totals)
         else:
             bounds = f"int strip = int(tid.x) * {self.each}; strip < min((int(tid.x) + 1) * {self.each}, {strips})"
-            with emitter.block(f"for ({bounds}; ++strip)"):
+            with emitter.block(f"for ({bounds}; ++strip)", trips=self.each):
                 self._strip(emitter, totals)
         comment = f"{scan.what}: a thread takes {self.each} strips of {self.strip} columns by {self.length}."
         return kernel_call(emitter, self.group.outputs, comment, (-(-strips // self.each), 1, 1))
@@ -329,12 +332,13 @@ class _Strips:
         with self._columns(emitter):
             scan.assign(emitter, carry, start, "[j]")
         if totals:
-            with emitter.block(f"for (int before = 0; before < {block}; ++before)"), self._columns(emitter):
+            earlier = f"for (int before = 0; before < {block}; ++before)"
+            with emitter.block(earlier, trips=self.blocks), self._columns(emitter):
                 at = (outer, variable("before", self.blocks), first + variable("j", self.strip))
                 found = [emitter.load(total, at) for total in totals]
                 scan.assign(emitter, carry, scan.fold(emitter, scan.exprs(carry, "[j]"), found), "[j]")
         if scan.n <= STRIP_RUN:
-            with emitter.block("for (int p = begin; p < end; ++p)"), self._columns(emitter):
+            with emitter.block("for (int p = begin; p < end; ++p)", trips=self.length), self._columns(emitter):
                 index = self._index(emitter, outer, variable("p", scan.n), first)
                 folded = scan.fold(emitter, scan.exprs(carry, "[j]"), scan.elements(emitter, index))
                 scan.assign(emitter, carry, folded, "[j]")
@@ -344,7 +348,7 @@ class _Strips:
         base, sums, parts = (scan.variables(emitter, stem, self.strip) for stem in ("base", "sum", "part"))
         with self._columns(emitter):
             scan.assign(emitter, base, scan.exprs(carry, "[j]"), "[j]")
-        with emitter.block(f"for (int run = begin; run < end; run += {STRIP_RUN})"):
+        with emitter.block(f"for (int run = begin; run < end; run += {STRIP_RUN})", trips=self._runs):
             self._run(emitter, outer, first, parts, carry)
             self._advance(emitter, sums, parts)
             with self._columns(emitter):
@@ -363,6 +367,7 @@ class _Rows:
         wanted = 1 if self.rows >= THREADS else min(BLOCKS, scan.n // WORK)
         self.blocks, self.length = blocks_of(scan.n, self.chunk, wanted) if wanted > 1 else (1, scan.n)
         self.each = max(1, WORK // scan.n) if self.blocks == 1 else 1
+        self._chunks = -(-self.length // self.chunk)
 
     def calls(self) -> list[KernelCall]:
         if self.blocks == 1:
@@ -396,7 +401,7 @@ class _Rows:
         row, block = self._open(emitter, blocks)
         sums = scan.variables(emitter, "sum")
         lanes = scan.variables(emitter, "lane", LANES)
-        with emitter.block(f"for (int first = begin; first < end; first += {self.chunk})"):
+        with emitter.block(f"for (int first = begin; first < end; first += {self.chunk})", trips=self._chunks):
             with self._lanes(emitter):
                 values = scan.elements(emitter, self._index(emitter, row, self._position(constant(0))))
                 scan.assign(emitter, lanes, values, "[j]")
@@ -422,7 +427,7 @@ class _Rows:
             self._part(emitter, totals)
         else:
             bounds = f"int part = int(tid.x) * {self.each}; part < min((int(tid.x) + 1) * {self.each}, {parts})"
-            with emitter.block(f"for ({bounds}; ++part)"):
+            with emitter.block(f"for ({bounds}; ++part)", trips=self.each):
                 self._part(emitter, totals)
         comment = f"{scan.what}: a thread takes {self.each} blocks of {self.length}, by {LANES} runs of {self.run}."
         return kernel_call(emitter, self.group.outputs, comment, (-(-parts // self.each), 1, 1))
@@ -436,13 +441,13 @@ class _Rows:
             scan.fold_before(emitter, base, totals, str(block), (row, constant(0)))
         scan.assign(emitter, carry, scan.exprs(base))
         emitter.line("int first = begin;")
-        with emitter.block(f"for (; first + {self.chunk} <= end; first += {self.chunk})"):
+        with emitter.block(f"for (; first + {self.chunk} <= end; first += {self.chunk})", trips=self._chunks):
             chunk = self._chunk(emitter, row, carry)
             scan.advance(emitter, inside, scan.exprs(chunk), "first == begin", (carry, base))
         # The rest of the last block, one after another from nothing: its sum is as short as a chunk's.
         with emitter.block("if (first < end)"):
             rest = scan.variables(emitter, "rest")
-            with emitter.block("for (int p = first; p < end; ++p)"):
+            with emitter.block("for (int p = first; p < end; ++p)", trips=self.chunk):
                 index = self._index(emitter, row, variable("p", scan.n))
                 values = scan.elements(emitter, index)
                 with emitter.block("if (p == first)"):

@@ -70,14 +70,15 @@ class _Strips:
         if not into:
             scan.assign(emitter, base, scan.start(emitter))
             if totals:
-                with emitter.block(f"for (int before = 0; before < {block}; ++before)"):
+                with emitter.block(f"for (int before = 0; before < {block}; ++before)", trips=BLOCKS):
                     found = [emitter.load(t, (*outer, variable("before", BLOCKS), *inner)) for t in totals]
                     scan.assign(emitter, base, scan.fold(emitter, scan.exprs(base), found))
             scan.assign(emitter, carry, scan.exprs(base))
         # A run is folded from its own first element, so that no sum is long.
         part = scan.variables(emitter, "part")
-        with emitter.block(f"for (int run = begin; run < end; run += {STRIP})"):
-            with emitter.block(f"for (int p = run; p < min(run + {STRIP}, end); ++p)"):
+        with emitter.block(f"for (int run = begin; run < end; run += {STRIP})", trips=-(-self.length // STRIP)):
+            strip = min(STRIP, self.length)
+            with emitter.block(f"for (int p = run; p < min(run + {STRIP}, end); ++p)", trips=strip):
                 where = index(variable("p", scan.n))
                 values = scan.elements(emitter, where)
                 with emitter.block("if (p == run)"):
@@ -140,13 +141,14 @@ class _Rows:
         if totals:
             scan.fold_before(emitter, base, totals, str(block), (row, constant(0)))
         scan.assign(emitter, carry, scan.exprs(base))
-        with emitter.block(f"for (int tile = begin; tile < end; tile += {self.tile})"):
+        tiles = -(-self.length // self.tile)
+        with emitter.block(f"for (int tile = begin; tile < end; tile += {self.tile})", trips=tiles):
             emitter.line(f"const int first = tile + t * {EACH};")
             emitter.line(f"const int last = min(first + {EACH}, end);")
             local = scan.variables(emitter, "local", EACH)
             fold = scan.variables(emitter, "fold")
             scan.assign(emitter, fold, start)
-            with emitter.block("for (int p = first; p < last; ++p)"):
+            with emitter.block("for (int p = first; p < last; ++p)", trips=EACH):
                 values = scan.elements(emitter, scan.index(emitter, outer, variable("p", scan.n), inner))
                 with emitter.block("if (p == first)"):
                     scan.assign(emitter, fold, values)
@@ -160,7 +162,7 @@ class _Rows:
                     scan.assign(emitter, before, scan.fold(emitter, scan.exprs(carry), scan.exprs(before)))
                 with emitter.block("else"):
                     scan.assign(emitter, before, scan.exprs(carry))
-                with emitter.block("for (int p = first; p < last; ++p)"):
+                with emitter.block("for (int p = first; p < last; ++p)", trips=EACH):
                     index = scan.index(emitter, outer, variable("p", scan.n), inner)
                     folded = scan.fold(emitter, scan.exprs(before), scan.exprs(local, "[p - first]"))
                     scan.store(emitter, self.group, folded, index)
@@ -170,7 +172,7 @@ class _Rows:
                 at = linearize((row, block), into[0].shape)
                 for k, name in enumerate(inside):
                     emitter.line(f"out{k}[{at}] = {name};")
-        does = "folds" if into else "scans"
+        does = "fold" if into else "scan"
         how = "SIMD groups" if self.shuffles else "halves"
         comment = f"{scan.what}: {self.threads} threads {does} {self.length} positions of a row, by {how}."
         return kernel_call(

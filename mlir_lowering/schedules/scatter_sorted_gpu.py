@@ -172,11 +172,11 @@ class _Sorted:
         current = []
         for k, result in enumerate(self.op.results):
             emitter.use(result.dtype)
-            emitter.line(f"{result.dtype.msl} current{k} = out{k}[{offset}];")
+            emitter.line(f"{result.dtype.msl} current{k} = {wrap(f'out{k}[{offset}]', result.dtype)};")
             current.append(Expr(f"current{k}", result.dtype))
         emitter.line("int at = first;")
         more = f"at < {level.count} && {self._key_text(emitter, level, 'at')} == key"
-        with emitter.block(f"for (; {more}; ++at)"):
+        with emitter.block(f"for (; {more}; ++at)", total=level.count * self.elements):
             found = emitter.region(self.op.regions[0], [*current, *self._updates(emitter, level, "at", element)])
             new = [emitter.fresh("new") for _ in found]
             for name, expr in zip(new, found, strict=True):
@@ -217,7 +217,7 @@ class _Sorted:
         emitter.line("int key = begin > 0 ? earlier : -1;")
         # Whether the key's items began before this chunk.
         emitter.line("bool open = true;")
-        with emitter.block("for (int at = begin; at < end; ++at)"):
+        with emitter.block("for (int at = begin; at < end; ++at)", trips=CHUNK):
             self._key(emitter, level, "here", "at")
             with emitter.block("if (here != key)"):
                 # `at > begin`: else there is nothing yet.
@@ -263,7 +263,7 @@ class _Sorted:
         offset = self._offset(emitter, "key", element)
         dtype = self.op.results[0].dtype
         old = emitter.fresh("old")
-        emitter.line(f"const {dtype.msl} {old} = out0[{offset}];")
+        emitter.line(f"const {dtype.msl} {old} = {wrap(f'out0[{offset}]', dtype)};")
         new = fold.apply(emitter, fold.cast(Expr(old, dtype)), "sum")
         emitter.line(f"out0[{offset}] = {wrap(f'{dtype.msl}({new})', dtype)};")
 

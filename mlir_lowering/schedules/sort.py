@@ -37,10 +37,11 @@ def emit(group: Group, target: Target) -> list[KernelCall]:
     emitter.line(f"device int* to = from + {n};")
     emitter.line(f"for (int i = 0; i < {n}; ++i) from[i] = i;")
     with emitter.block(f"for (int width = 1; width < {n}; width *= 2)"):
-        with emitter.block(f"for (int low = 0; low < {n}; low += 2 * width)"):
+        # Of a width, the runs' loops walk the row once.
+        with emitter.block(f"for (int low = 0; low < {n}; low += 2 * width)", trips=1):
             emitter.line(f"const int middle = min(low + width, {n}), high = min(middle + width, {n});")
             emitter.line("int left = low, right = middle;")
-            with emitter.block("for (int i = low; i < high; ++i)"):
+            with emitter.block("for (int i = low; i < high; ++i)", trips=n):
                 emitter.line("bool take_right = left >= middle;")
                 with emitter.block("if (left < middle && right < high)"):
                     # Stable: the right element goes first only if it compares strictly before the left.

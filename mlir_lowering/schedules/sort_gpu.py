@@ -88,15 +88,16 @@ class _Sort:
         emitter.line(f"const int begin = int(tid.x) * {RUN};")
         emitter.line(f"const int length = min({RUN}, {self.n} - begin);")
         emitter.line(f"int order[{RUN}];")
-        with emitter.block("for (int i = 0; i < length; ++i)"):
+        with emitter.block("for (int i = 0; i < length; ++i)", trips=RUN):
             emitter.line("const int p = begin + i;")
             emitter.line("int j = i;")
-            with emitter.block("for (; j > 0; --j)"):
+            with emitter.block("for (; j > 0; --j)", trips=RUN):
                 emitter.line("const int q = order[j - 1];")
                 emitter.line(f"if (!{self._before(emitter, at, 'p', 'q')}) break;")
                 emitter.line("order[j] = q;")
             emitter.line("order[j] = p;")
-        emitter.line(f"for (int i = 0; i < length; ++i) out0[{row} * {self.n} + begin + i] = order[i];")
+        with emitter.block("for (int i = 0; i < length; ++i)", trips=RUN):
+            emitter.line(f"out0[{row} * {self.n} + begin + i] = order[i];")
         threads = (-(-self.n // RUN), self.rows, 1)
         what = f"Sorts runs of {RUN} of {self.rows} rows of {self.n} elements, a run a thread."
         return kernel_call(emitter, [order], what, threads)
@@ -114,7 +115,7 @@ class _Sort:
         emitter.line("const int before = begin - low;")
         # How many of the elements before ours come from the left run: at least `left`, at most `most`.
         emitter.line("int left = max(0, before - (high - middle)), most = min(before, middle - low);")
-        with emitter.block("while (left < most)"):
+        with emitter.block("while (left < most)", trips=width.bit_length() + 1):
             emitter.line("const int half_way = (left + most) / 2;")
             emitter.line("const int q = from[low + half_way], p = from[middle + before - half_way - 1];")
             test = self._before(emitter, at, "p", "q")
@@ -122,7 +123,7 @@ class _Sort:
             emitter.line("else left = half_way + 1;")
         emitter.line("int right = middle + before - left;")
         emitter.line("left += low;")
-        with emitter.block(f"for (int i = begin; i < min(begin + {MERGED}, high); ++i)"):
+        with emitter.block(f"for (int i = begin; i < min(begin + {MERGED}, high); ++i)", trips=MERGED):
             emitter.line("bool take_right = left >= middle;")
             with emitter.block("if (left < middle && right < high)"):
                 emitter.line("const int p = from[right], q = from[left];")

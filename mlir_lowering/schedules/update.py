@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from mlir_lowering.emit import Emitter, Expr
+from mlir_lowering.emit import Emitter, Expr, wrap
 from mlir_lowering.graph import Op, ScatterDimensionNumbers
 from mlir_lowering.index import Index, Ix, delinearize, linearize, variable
 from mlir_lowering.kernel import Group, KernelCall, ScheduleDef, kernel_call
@@ -38,7 +38,7 @@ def _emit_dynamic_update_slice(group: Group, target: Target) -> list[KernelCall]
     size = math.prod(update.shape)
     emitter.line(f"const int end = min(int(tid.x + 1) * {STRIP}, {size});")
     emitter.line("PJRT_INDEPENDENT")
-    with emitter.block(f"for (int i = int(tid.x) * {STRIP}; i < end; ++i)"):
+    with emitter.block(f"for (int i = int(tid.x) * {STRIP}; i < end; ++i)", trips=min(STRIP, size)):
         index = delinearize(variable("i", size), update.shape)
         value = emitter.load(update, index)
         at = linearize(tuple(ix + offset for ix, offset in zip(index, offsets, strict=True)), operand.shape)
@@ -160,7 +160,7 @@ class Scatter:
         for k, result in enumerate(self.op.results):
             emitter.use(result.dtype)
             name = emitter.fresh("old")
-            emitter.line(f"const {result.dtype.msl} {name} = out{k}[{offset}];")
+            emitter.line(f"const {result.dtype.msl} {name} = {wrap(f'out{k}[{offset}]', result.dtype)};")
             old.append(Expr(name, result.dtype))
         for k, value in enumerate(self.combine(emitter, old, scatter, inner)):
             emitter.line(f"out{k}[{offset}] = {value};")
@@ -182,7 +182,7 @@ def _emit_scatter(group: Group, target: Target) -> list[KernelCall]:
         emitter.line(f"const int end = min(int(tid.x + 1) * {strip}, {window});")
         if not scatter.covers_scattered:
             emitter.line("PJRT_INDEPENDENT")
-        with emitter.block(f"for (int i = int(tid.x) * {strip}; i < end; ++i)"):
+        with emitter.block(f"for (int i = int(tid.x) * {strip}; i < end; ++i)", trips=strip):
             scatter.apply(emitter, base, row, delinearize(variable("i", window), scatter.window_extents))
     return update_calls(
         emitter,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from mlir_lowering.emit import Expr
+from mlir_lowering.emit import Expr, wrap
 from mlir_lowering.index import Index, Ix, linearize, variable
 from mlir_lowering.kernel import Group, KernelCall
 from mlir_lowering.schedules import grid, scatter_sorted_gpu
@@ -113,7 +113,7 @@ def _by_element(group: Group, target: Target, scatter: Scatter) -> list[KernelCa
     current = []
     for k, result in enumerate(scatter.op.results):
         emitter.use(result.dtype)
-        emitter.line(f"{result.dtype.msl} current{k} = out{k}[{offset}];")
+        emitter.line(f"{result.dtype.msl} current{k} = {wrap(f'out{k}[{offset}]', result.dtype)};")
         current.append(Expr(f"current{k}", result.dtype))
     with scatter.each_row(emitter) as (row, base):
         inner: list[Ix] = []

@@ -23,12 +23,12 @@ from mlir_lowering.targets import Target
 UNROLLED = 16
 
 
-def _attribute(op: Op, name: str, default: int) -> tuple[int, ...]:
+def attribute(op: Op, name: str, default: int) -> tuple[int, ...]:
     found = op.attrs.get(name)
     return tuple(found) if found is not None else (default,) * op.operands[0].type.rank
 
 
-def _padding(op: Op) -> tuple[tuple[int, int], ...]:
+def padding_of(op: Op) -> tuple[tuple[int, int], ...]:
     found = op.attrs.get("padding")
     if found is None:
         return ((0, 0),) * op.operands[0].type.rank
@@ -63,10 +63,10 @@ def _reduce_window_element(emitter: Emitter, op: Op, index: Index) -> list[Expr]
     operands, inits = op.operands[:count], op.operands[count:]
     shape = operands[0].shape
     window = tuple(op.attrs["window_dimensions"])
-    strides = _attribute(op, "window_strides", 1)
-    base_dilations = _attribute(op, "base_dilations", 1)
-    window_dilations = _attribute(op, "window_dilations", 1)
-    padding = _padding(op)
+    strides = attribute(op, "window_strides", 1)
+    base_dilations = attribute(op, "base_dilations", 1)
+    window_dilations = attribute(op, "window_dilations", 1)
+    padding = padding_of(op)
 
     accumulators = []
     for init, result in zip(inits, op.results, strict=True):
@@ -106,9 +106,9 @@ def _select_and_scatter_element(emitter: Emitter, op: Op, index: Index) -> Expr:
     operand, source, init = op.operands
     select, scatter = op.regions
     shape = operand.shape
-    window = _attribute(op, "window_dimensions", 1)
-    strides = _attribute(op, "window_strides", 1)
-    padding = _padding(op)
+    window = attribute(op, "window_dimensions", 1)
+    strides = attribute(op, "window_strides", 1)
+    padding = padding_of(op)
     dtype = op.result.dtype
     emitter.use(dtype)
     total = Expr(emitter.fresh("acc"), dtype)
@@ -202,8 +202,8 @@ def _window_reads(op: Op, i: int) -> float:
         return 1.0
     if op.name == "stablehlo.reduce_window" and scan.direction_of(op) is not None:
         return 2.0
-    window = math.prod(_attribute(op, "window_dimensions", 1))
-    strides = math.prod(_attribute(op, "window_strides", 1))
+    window = math.prod(attribute(op, "window_dimensions", 1))
+    strides = math.prod(attribute(op, "window_strides", 1))
     overlap = max(1.0, window / strides)
     return overlap * window if op.name == "stablehlo.select_and_scatter" else overlap
 

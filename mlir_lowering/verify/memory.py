@@ -1,8 +1,8 @@
 """Abstract memory: which values' bytes each range of memory holds.
 
 A token stands for the contents of one value at one time. A range holds a set of tokens, since one value may be known
-by several names (a loop's carried value is also what it was made from). Every change is kept in a log, so that both ways
-of a branch can start from the same memory; joining them costs as much as what they changed.
+by several names (a loop's carried value is also what it was made from). Every change is kept in a log, so that both
+ways of a branch can start from the same memory; joining them costs as much as what they changed.
 """
 
 from __future__ import annotations

@@ -87,6 +87,19 @@ def test_an_update_of_a_donated_argument_is_in_place() -> None:
     assert _kinds(program) == ["Copy", "Launch"]
 
 
+def test_shifted_copies_do_not_multiply() -> None:
+    """Each step adds a value to itself rolled by one, which evaluates what is before it once more."""
+    rolled = (
+        "%s{i} = stablehlo.slice %{i} [9:10] : (tensor<10xf32>) -> tensor<1xf32>"
+        " %r{i} = stablehlo.slice %{i} [0:9] : (tensor<10xf32>) -> tensor<9xf32>"
+        " %c{i} = stablehlo.concatenate %s{i}, %r{i}, dim = 0 : (tensor<1xf32>, tensor<9xf32>) -> tensor<10xf32>"
+        " %{n} = stablehlo.add %c{i}, %{i} : tensor<10xf32> "
+    )
+    steps = "".join(rolled.format(i=i, n=i + 1) for i in range(60))
+    program = _compile(f"(%0: tensor<10xf32>) -> tensor<10xf32> {{ {steps} return %60 : tensor<10xf32> }}")
+    assert max(len(kernel.source.splitlines()) for kernel in program.kernels) < 2000
+
+
 def test_memory_of_dead_values_is_used_again() -> None:
     body = (
         " ^bb0(%a: tensor<f32>, %b: tensor<f32>):"

@@ -51,7 +51,7 @@ def binary(g: Generator) -> None:
     if kind in ("divide", "remainder", "power") and g.chance(0.7):
         b = g.broadcast(g.scalar(g.choose([2, 3, 4, 1]), a.dtype), a.shape)
     if kind.startswith("shift") and g.chance(0.7):
-        b = g.broadcast(g.scalar(g.int(0, min(a.dtype.bits, 7)), a.dtype), a.shape)
+        b = g.broadcast(g.scalar(g.between(0, min(a.dtype.bits, 7)), a.dtype), a.shape)
     pair = [b, a] if g.chance(0.3) and kind not in ("divide", "remainder", "power") else [a, b]
     g.one(kind, pair, (a.shape, a.dtype))
 
@@ -84,8 +84,8 @@ def select(g: Generator) -> None:
 def clamp(g: Generator) -> None:
     x = g.pick(lambda v: v.dtype.kind in ("float", "int", "uint"))
     scalar = g.chance(0.7)
-    low = g.scalar(g.int(0, 2), x.dtype) if scalar else g.of(x.shape, x.dtype)
-    high = g.scalar(g.int(2, 5), x.dtype) if scalar else g.of(x.shape, x.dtype)
+    low = g.scalar(g.between(0, 2), x.dtype) if scalar else g.of(x.shape, x.dtype)
+    high = g.scalar(g.between(2, 5), x.dtype) if scalar else g.of(x.shape, x.dtype)
     g.one("clamp", [low, x, high], (x.shape, x.dtype))
 
 
@@ -121,7 +121,7 @@ def reshape(g: Generator) -> None:
         while rest % p == 0 and g.chance(0.4):
             rest //= p
             shape.append(p)
-    shape += [rest] + [1] * g.int(0, 1)
+    shape += [rest] + [1] * g.between(0, 1)
     order = g.rng.permutation(len(shape))
     if len(shape) > 5:
         raise Reject("rank")
@@ -137,8 +137,8 @@ def transpose(g: Generator) -> None:
 def broadcast(g: Generator) -> None:
     v = g.pick(lambda v: len(v.shape) < 4)
     shape = list(v.shape)
-    for _ in range(g.int(1, 2)):
-        shape.insert(g.int(0, len(shape)), g.choose(g.dims))
+    for _ in range(g.between(1, 2)):
+        shape.insert(g.between(0, len(shape)), g.choose(g.dims))
     dims = sorted(int(i) for i in g.rng.permutation(len(shape))[: len(v.shape)])
     for d, n in zip(dims, v.shape, strict=True):
         if n != 1 or g.chance(0.3):
@@ -146,7 +146,7 @@ def broadcast(g: Generator) -> None:
     rest = [d for d in range(len(shape)) if d not in dims]
     for d in rest:
         if math.prod(shape) > g.limit:
-            shape[d] = g.int(1, 2)
+            shape[d] = g.between(1, 2)
     g.one(
         "broadcast_in_dim",
         [v],
@@ -162,8 +162,8 @@ def slice_(g: Generator) -> None:
         if g.chance(0.4):
             start, limit, stride = 0, n, 1
         else:
-            start = g.int(0, max(n - 1, 0))
-            limit, stride = g.int(start if g.chance(0.05) else min(start + 1, n), n), g.choose([1, 1, 1, 2, 3])
+            start = g.between(0, max(n - 1, 0))
+            limit, stride = g.between(start if g.chance(0.05) else min(start + 1, n), n), g.choose([1, 1, 1, 2, 3])
         starts.append(start)
         limits.append(limit)
         strides.append(stride)
@@ -183,7 +183,7 @@ def slice_(g: Generator) -> None:
 
 def reverse(g: Generator) -> None:
     v = g.pick(lambda v: len(v.shape) > 0)
-    dims = sorted({g.int(0, len(v.shape) - 1) for _ in range(2)})
+    dims = sorted({g.between(0, len(v.shape) - 1) for _ in range(2)})
     g.one("reverse", [v], (v.shape, v.dtype), {"dimensions": i64s(dims), "_dims": dims})
 
 
@@ -191,7 +191,7 @@ def pad(g: Generator) -> None:
     v = g.pick(lambda v: len(v.shape) > 0)
     low, high, inner, shape = [], [], [], []
     for n in v.shape:
-        lo, hi, k = (0, 0, 0) if g.chance(0.4) else (g.int(-2, 3), g.int(-2, 3), g.choose([0, 0, 1, 2]))
+        lo, hi, k = (0, 0, 0) if g.chance(0.4) else (g.between(-2, 3), g.between(-2, 3), g.choose([0, 0, 1, 2]))
         size = n + max(n - 1, 0) * k
         if size + lo + hi < 0 or size + min(lo, 0) < 0 or size + min(hi, 0) < 0:
             lo = hi = 0
@@ -199,7 +199,7 @@ def pad(g: Generator) -> None:
         high.append(hi)
         inner.append(k)
         shape.append(size + lo + hi)
-    fill = g.of((), v.dtype) if g.chance(0.5) else g.scalar(g.int(0, 3), v.dtype)
+    fill = g.of((), v.dtype) if g.chance(0.5) else g.scalar(g.between(0, 3), v.dtype)
     g.one(
         "pad",
         [v, fill],
@@ -215,7 +215,7 @@ def pad(g: Generator) -> None:
 
 def concatenate(g: Generator) -> None:
     v = g.pick(lambda v: len(v.shape) > 0)
-    axis = g.int(0, len(v.shape) - 1)
+    axis = g.between(0, len(v.shape) - 1)
 
     def fits(w: Var) -> bool:
         return (
@@ -224,10 +224,10 @@ def concatenate(g: Generator) -> None:
             and all(a == b for d, (a, b) in enumerate(zip(w.shape, v.shape, strict=True)) if d != axis)
         )
 
-    parts = [v, *(g.pick(fits) for _ in range(g.int(0, 2)))]
+    parts = [v, *(g.pick(fits) for _ in range(g.between(0, 2)))]
     if g.chance(0.3):
         shape = list(v.shape)
-        shape[axis] = g.int(1, 3)
+        shape[axis] = g.between(1, 3)
         parts.append(g.of(tuple(shape), v.dtype))
     parts = [parts[i] for i in g.rng.permutation(len(parts))]
     shape = list(v.shape)
@@ -236,8 +236,8 @@ def concatenate(g: Generator) -> None:
 
 
 def iota(g: Generator) -> None:
-    shape = g.shape(g.int(1, 3))
-    axis = g.int(0, len(shape) - 1)
+    shape = g.shape(g.between(1, 3))
+    axis = g.between(0, len(shape) - 1)
     dtype = g.dtype("float", "int", "uint", "complex")
     g.one("iota", [], (shape, dtype), {"iota_dimension": f"{axis} : i64", "_dim": axis})
 

@@ -25,7 +25,7 @@ def _compare(g: Generator, direction: str, a: Var, b: Var) -> Var:
 def _several(g: Generator, low: int, high: int) -> None:
     from tests.fuzz.choices import add_op
 
-    for _ in range(g.int(low, high)):
+    for _ in range(g.between(low, high)):
         add_op(g)
 
 
@@ -45,14 +45,14 @@ def while_(g: Generator) -> None:
     if g.depth > 1:
         raise Reject("deep")
     counter = g.scalar(0, I32)
-    carried = [g.pick() for _ in range(g.int(1, 4))]
+    carried = [g.pick() for _ in range(g.between(1, 4))]
     if g.chance(0.2):
         carried.append(carried[0])
     if any(v.size > 400 for v in carried):
         raise Reject("large")
     flagged = g.chance(0.5)
     flag = [g.scalar(False, PRED)] if flagged else []
-    trips = g.int(0, 6)
+    trips = g.between(0, 6)
     start = [counter, *flag, *carried]
 
     args = [Var(v.shape, v.dtype) for v in start]
@@ -66,14 +66,14 @@ def while_(g: Generator) -> None:
         if scalars and g.chance(0.5):
             outs.append(g.choose(scalars))
         else:
-            outs.append(_compare(inner, "GE", step, inner.scalar(g.int(1, 5), I32)))
+            outs.append(_compare(inner, "GE", step, inner.scalar(g.between(1, 5), I32)))
     rest = [_yielded(inner, v) for v in carried]
     same = [i for i in range(1, len(carried)) if carried[i].type == carried[0].type]
     if same and g.chance(0.3):
         i = g.choose(same)
         rest[0], rest[i] = args[-len(carried) + i], args[-len(carried)]
     if g.chance(0.3):
-        i = g.int(0, len(carried) - 1)
+        i = g.between(0, len(carried) - 1)
         rest[i] = args[len(args) - len(carried) + i]
     body.outputs = [*outs, *rest]
 
@@ -105,7 +105,7 @@ def _branch(g: Generator, like: list[Var]) -> Block:
 def if_(g: Generator) -> None:
     if g.depth > 1:
         raise Reject("deep")
-    like = [g.pick() for _ in range(g.int(1, 3))]
+    like = [g.pick() for _ in range(g.between(1, 3))]
     predicates = [v for v in g.visible() if v.shape == () and v.dtype is PRED]
     p = g.choose(predicates) if predicates and g.chance(0.7) else g.fresh((), PRED)
     g.emit("if", [p], [(v.shape, v.dtype) for v in like], {}, [_branch(g, like) for _ in range(2)])
@@ -114,9 +114,9 @@ def if_(g: Generator) -> None:
 def case(g: Generator) -> None:
     if g.depth > 1:
         raise Reject("deep")
-    like = [g.pick() for _ in range(g.int(1, 3))]
-    at = g.fresh((), I32, plain=True) if g.chance(0.5) else g.scalar(g.int(-1, 3), I32)
-    g.emit("case", [at], [(v.shape, v.dtype) for v in like], {}, [_branch(g, like) for _ in range(g.int(1, 3))])
+    like = [g.pick() for _ in range(g.between(1, 3))]
+    at = g.fresh((), I32, plain=True) if g.chance(0.5) else g.scalar(g.between(-1, 3), I32)
+    g.emit("case", [at], [(v.shape, v.dtype) for v in like], {}, [_branch(g, like) for _ in range(g.between(1, 3))])
 
 
 CONTROL: list[tuple[Callable[[Generator], None], float]] = [(while_, 4), (if_, 2), (case, 1.5)]

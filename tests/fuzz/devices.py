@@ -26,6 +26,7 @@ LIFETIME = 2000
 _STRICT = {f"apple{n}": {"PJRT_METAL_STRICT": f"apple{n}"} for n in (7, 8, 9)}
 DEVICES: dict[str, dict[str, str]] = {
     "fast": {},
+    "fast-O1": {"PJRT_METAL_CXX": str(Path(__file__).parent / "compiler_o1.sh")},
     "checked": {"PJRT_METAL_STRICT": "software"},
     **_STRICT,
     "fake": {"PJRT_METAL_DEVICE": "gpu", "PJRT_METAL_LIBRARY": "kernels"},
@@ -58,6 +59,9 @@ class Device:
             return self._process
         self.close()
         environment = os.environ | {"JAX_PLATFORMS": "metal,cpu"} | DEVICES[self.name] | self.variables
+        # The compiler that is installed, or a planted one, goes before the checkout's.
+        path = [environment.get("PYTHONPATH", ""), str(ROOT)]
+        environment |= {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(filter(None, path))}
         if self.name.startswith("fake"):
             from tests.metal import build_fake
 
@@ -65,7 +69,7 @@ class Device:
         if self.name == "xla":
             environment["JAX_PLATFORMS"] = "cpu"
         platform = "cpu" if self.name == "xla" else "metal"
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115: it lives as long as the process
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.fuzz.worker", platform],
             stdin=subprocess.PIPE,
@@ -103,7 +107,7 @@ class Device:
                 if not select.select([process.stdout], [], [], LIMIT)[0]:
                     self.close()
                     return [*answers, ("error", f"hang: nothing for {LIMIT:.0f} s", 0)]
-                answers.append(pickle.load(process.stdout))  # noqa: S301: our own process
+                answers.append(pickle.load(process.stdout))
             return answers
         except (EOFError, BrokenPipeError, pickle.UnpicklingError):
             code = process.wait()

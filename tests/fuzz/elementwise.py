@@ -225,7 +225,7 @@ def compare(op: Op, vals: list[Val]) -> Val:
 def total_order(x: Array) -> Array:
     """Numbers that order as the finite floats do, -0 before +0."""
     bits = np.asarray(x).astype(np.float64).view(np.int64)
-    return np.where(bits < 0, np.int64(-(2**63)) - bits - 1, bits)
+    return np.where(bits < 0, ~(bits & np.int64(2**63 - 1)), bits)
 
 
 def is_finite(op: Op, vals: list[Val]) -> Val:

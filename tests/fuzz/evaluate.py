@@ -11,6 +11,7 @@ import numpy as np
 
 from mlir_lowering.dtypes import DType
 from tests.fuzz import elementwise as ew
+from tests.fuzz.contract import convolution, dot, pad_array
 from tests.fuzz.graph import Array, Block, Op, Var
 from tests.fuzz.values import (
     Reject,
@@ -78,27 +79,12 @@ def _slice(op: Op, x: Array) -> Array:
     return x[tuple(slice(*t) for t in zip(*op.attrs["_slice"], strict=True))]
 
 
-def _pad_array(x: Array, fill: Any, low: Any, high: Any, inner: Any) -> Array:
-    """StableHLO's pad: negative edges cut."""
-    sizes = [n + max(n - 1, 0) * k for n, k in zip(x.shape, inner, strict=True)]
-    spread = np.full(sizes, fill, x.dtype)
-    spread[tuple(slice(None, None, k + 1) for k in inner)] = x
-    out = np.full([n + lo + hi for n, lo, hi in zip(sizes, low, high, strict=True)], fill, x.dtype)
-    source, target = [], []
-    for n, lo, m in zip(sizes, low, out.shape, strict=True):
-        start, stop = max(0, -lo), min(n, m - lo)
-        source.append(slice(start, max(start, stop)))
-        target.append(slice(start + lo, max(start, stop) + lo))
-    out[tuple(target)] = spread[tuple(source)]
-    return out
-
-
 def _pad(op: Op, vals: list[Val]) -> Val:
     x, fill = vals
     err = None
     if not (x.exact and fill.exact):
-        err = _pad_array(x.error(), fill.error()[()], *op.attrs["_pad"])
-    return Val(_pad_array(x.array, fill.array[()], *op.attrs["_pad"]), err, x.signed and fill.signed)
+        err = pad_array(x.error(), fill.error()[()], *op.attrs["_pad"])
+    return Val(pad_array(x.array, fill.array[()], *op.attrs["_pad"]), err, x.signed and fill.signed)
 
 
 def _concatenate(op: Op, vals: list[Val]) -> Val:
@@ -146,7 +132,7 @@ def monoid(kind: str, terms: Array, errors: Array | None, dtype: DType) -> Val:
             return out
         inherited = None if errors is None else errors.sum(0)
         if kind == "add":
-            return sums(wide.sum(0), zeroed(wide).sum(0), count, quantum_of(wide, dtype), inherited, dtype)
+            return sums(wide.sum(0), zeroed(wide).sum(0), count, quantum(wide), inherited, dtype)
         if errors is not None or not finite(wide).all() or dtype.is_complex:
             raise Reject("product")
         largest = np.maximum(np.abs(wide), 1).prod(0)
@@ -155,13 +141,6 @@ def monoid(kind: str, terms: Array, errors: Array | None, dtype: DType) -> Val:
         out = rounded(wide.prod(0), None, dtype)
         out.signed = False
         return out
-
-
-def quantum_of(wide: Array, dtype: DType) -> float | None:
-    if dtype.is_complex:
-        a, b = quantum(wide.real), quantum(wide.imag)
-        return None if a is None or b is None else min(a, b)
-    return quantum(wide)
 
 
 def _terms(op: Op, array: Array, init: Array) -> Array:
@@ -208,7 +187,7 @@ def window_terms(op: Op, x: Array, fill: Any) -> Array:
     """(window positions, ...result): `fill` where a window has no element."""
     w = op.attrs["_window"]
     inner = [d - 1 for d in w["base"]]
-    padded = _pad_array(x, fill, [p[0] for p in w["pad"]], [p[1] for p in w["pad"]], inner)
+    padded = pad_array(x, fill, [p[0] for p in w["pad"]], [p[1] for p in w["pad"]], inner)
     shape = op.outs[0].shape
     taps = []
     for tap in itertools.product(*map(range, w["size"])):
@@ -226,105 +205,6 @@ def _reduce_window(op: Op, vals: list[Val]) -> Val:
     terms = window_terms(op, x.array, init.array[()])
     errors = None if x.exact else window_terms(op, x.error(), 0.0)
     return monoid(kind, terms, errors, op.outs[0].dtype)
-
-
-# ---------------------------------------------------------------- contractions
-
-
-def _contract(
-    f: Callable[[Array, Array], Array], a: Val, b: Val, steps: int, operand: DType, result: DType, strict: bool = False
-) -> Val:
-    """f is bilinear. `strict`: some products are with zeros that are not there."""
-    x, y = widen(a.array, operand), widen(b.array, operand)
-    if operand.is_integer or operand.kind == "pred":
-        with np.errstate(all="ignore"):
-            if operand.kind == "pred":
-                return Val(f(x.astype(np.int64), y.astype(np.int64)) > 0)
-            return Val(wrap(f(x, y), result))
-    if (strict or operand.is_complex) and not (finite(a.array).all() and finite(b.array).all()):
-        raise Reject("special values")
-    with np.errstate(all="ignore"):
-        x, y = (
-            x.astype(np.complex128 if operand.is_complex else np.float64),
-            y.astype(np.complex128 if operand.is_complex else np.float64),
-        )
-        wide = f(x, y)
-        ax, ay = zeroed(x), zeroed(y)
-        total = f(ax, ay)
-        grains = quantum_of(x, operand), quantum_of(y, operand)
-        grain = None if None in grains else grains[0] * grains[1]  # type: ignore[operator]
-        inherited = None
-        if not (a.exact and b.exact):
-            inherited = f(ax, b.error()) + f(a.error(), ay) + f(a.error(), b.error())
-        if operand.bits == 64 and not operand.is_complex:
-            # Computed here in f64 as well: only exact results are a reference.
-            total = total * 4
-        narrow = operand if operand.part.bits < result.part.bits else result
-        if operand.is_complex:
-            total, steps = 2 * total, 2 * steps
-        return sums(wide, total, steps, grain, inherited, result if narrow is result else result)
-
-
-def _dot(op: Op, vals: list[Val]) -> Val:
-    lb, rb, lc, rc = op.attrs["_dot"]
-    left, right = op.ins
-    letters = iter("abcdefghijklmnopqrstuvwxyz")
-    l = ["" for _ in left.shape]
-    r = ["" for _ in right.shape]
-    for i, j in [*zip(lb, rb, strict=True), *zip(lc, rc, strict=True)]:
-        l[i] = r[j] = next(letters)
-    l = [x or next(letters) for x in l]
-    r = [x or next(letters) for x in r]
-    free_l = [x for n, x in enumerate(l) if n not in (*lb, *lc)]
-    free_r = [x for n, x in enumerate(r) if n not in (*rb, *rc)]
-    code = f"{''.join(l)},{''.join(r)}->{''.join([l[i] for i in lb] + free_l + free_r)}"
-    steps = math.prod(left.shape[i] for i in lc)
-    return _contract(lambda x, y: np.asarray(np.einsum(code, x, y)), *vals, steps, left.dtype, op.outs[0].dtype)
-
-
-def _conv(op: Op, vals: list[Val]) -> Val:
-    c = op.attrs["_conv"]
-
-    def run(x: Array, y: Array) -> Array:
-        x = np.transpose(x, c["lhs"])  # N, C, space
-        y = np.transpose(y, c["rhs"])  # O, I, space
-        space = x.ndim - 2
-        if any(c["reverse"]):
-            y = np.flip(y, [2 + i for i in range(space) if c["reverse"][i]])
-        x = _pad_array(
-            x,
-            0,
-            [0, 0, *[p[0] for p in c["pad"]]],
-            [0, 0, *[p[1] for p in c["pad"]]],
-            [0, 0, *[d - 1 for d in c["lhs_dilation"]]],
-        )
-        groups, batches = c["groups"], c["batch_groups"]
-        sizes = [
-            max((n - (k - 1) * d - 1) // s + 1, 0) if k else 0
-            for n, k, d, s in zip(x.shape[2:], y.shape[2:], c["rhs_dilation"], c["stride"], strict=True)
-        ]
-        if batches > 1:
-            x = np.concatenate(np.split(x, batches, 0), 1)
-            groups = batches
-        o = y.shape[0]
-        out = np.zeros((x.shape[0], o, *sizes), x.dtype)
-        per_in, per_out = x.shape[1] // groups, o // groups
-        for tap in itertools.product(*map(range, y.shape[2:])):
-            at = tuple(
-                slice(t * d, t * d + (n - 1) * s + 1 if n else t * d, s)
-                for t, d, s, n in zip(tap, c["rhs_dilation"], c["stride"], sizes, strict=True)
-            )
-            part = x[(slice(None), slice(None), *at)]
-            for g in range(groups):
-                w = y[(slice(g * per_out, (g + 1) * per_out), slice(None), *tap)]
-                out[:, g * per_out : (g + 1) * per_out] += np.einsum(
-                    "ni...,oi->no...", part[:, g * per_in : (g + 1) * per_in], w
-                )
-        # The result's dimensions: c["out"][k] is where N, O, space... goes.
-        return np.transpose(out, np.argsort(c["out"]))
-
-    steps = math.prod(op.ins[1].shape[d] for d in c["rhs"][1:])
-    return _contract(run, *vals, steps, op.ins[0].dtype, op.outs[0].dtype, strict=True)
 
 
 # ---------------------------------------------------------------- indexing
@@ -430,9 +310,8 @@ def _sort(op: Op, vals: list[Val]) -> list[Val]:
     axis, key = op.attrs["_dim"], op.attrs["_key"]
     require_exact(vals[key])
     wide = widen(vals[key].array, op.ins[key].dtype)
-    if op.ins[key].dtype.is_float:
-        if np.isnan(wide.astype(np.float64)).any():
-            raise Reject("order of NaN")
+    if op.ins[key].dtype.is_float and np.isnan(wide.astype(np.float64)).any():
+        raise Reject("order of NaN")
     if op.attrs["_descending"]:
         # Stable: equal keys keep their order.
         order = np.flip(np.argsort(np.flip(wide, axis), axis, kind="stable"), axis)
@@ -506,7 +385,7 @@ _OPS: dict[str, Callable[[Op, list[Val]], Any]] = {
     "reduce_precision": _reduce_precision,
     "reshape": _view(lambda op, x: x.reshape(op.outs[0].shape)),
     "transpose": _view(lambda op, x: np.transpose(x, op.attrs["_perm"])),
-    "reverse": _view(lambda op, x: np.flip(x, op.attrs["_dims"])),
+    "reverse": _view(lambda op, x: np.flip(x, tuple(op.attrs["_dims"]))),
     "broadcast_in_dim": _view(_broadcast),
     "slice": _view(_slice),
     "optimization_barrier": _view(lambda op, x: x),
@@ -516,8 +395,8 @@ _OPS: dict[str, Callable[[Op, list[Val]], Any]] = {
     "iota": _iota,
     "reduce": _reduce,
     "reduce_window": _reduce_window,
-    "dot_general": _dot,
-    "convolution": _conv,
+    "dot_general": dot,
+    "convolution": convolution,
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update_slice,
     "gather": _gather,

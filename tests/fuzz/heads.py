@@ -8,7 +8,8 @@ from collections.abc import Callable
 import numpy as np
 
 from mlir_lowering.dtypes import BY_NAME, DType
-from tests.fuzz.generate import F32, I32, PRED, Generator
+from tests.fuzz.contractions import convolution, dot, matmul
+from tests.fuzz.generate import I32, PRED, Generator
 from tests.fuzz.graph import Array, Block, Op, Shape, Var, dense, i64s
 from tests.fuzz.values import Reject
 
@@ -75,7 +76,7 @@ def _range(dtype: DType) -> tuple[int, int]:
 
 
 def _dims(g: Generator, rank: int) -> list[int]:
-    chosen = sorted(int(i) for i in g.rng.permutation(rank)[: g.int(1, rank)])
+    chosen = sorted(int(i) for i in g.rng.permutation(rank)[: g.between(1, rank)])
     return chosen
 
 
@@ -83,8 +84,7 @@ def reduce(g: Generator) -> None:
     x = g.pick(lambda v: len(v.shape) > 0)
     count = g.choose([1, 1, 1, 1, 2, 3])
     xs = [x]
-    for _ in range(count - 1):
-        xs.append(g.of(x.shape, g.dtype()))
+    xs += [g.of(x.shape, g.dtype()) for _ in range(count - 1)]
     dims = _dims(g, len(x.shape))
     kinds = [g.choose(_monoids(v.dtype)) for v in xs]
     inits = []
@@ -106,7 +106,7 @@ def reduce(g: Generator) -> None:
 def argmax(g: Generator) -> None:
     x = g.pick(lambda v: len(v.shape) > 0 and v.dtype.kind in ("float", "int", "uint"))
     kind, index = g.choose(["argmax", "argmin"]), I32
-    dim = g.int(0, len(x.shape) - 1)
+    dim = g.between(0, len(x.shape) - 1)
     at = g.one("iota", [], (x.shape, index), {"iota_dimension": f"{dim} : i64", "_dim": dim})
     worst = identity("maximum" if kind == "argmax" else "minimum", x.dtype)
     inits = [g.constant(worst, x.dtype), g.scalar(0 if x.dtype.is_float else 2**31 - 1, index)]
@@ -125,7 +125,7 @@ def argmax(g: Generator) -> None:
 def softmax(g: Generator) -> None:
     """x - max(x), sum over the same row, and both used: kernels that keep a row."""
     x = g.pick(lambda v: len(v.shape) > 0 and v.dtype.is_float and v.size > 0)
-    dim = g.int(0, len(x.shape) - 1)
+    dim = g.between(0, len(x.shape) - 1)
     shape = tuple(n for d, n in enumerate(x.shape) if d != dim)
     rest = [d for d in range(len(x.shape)) if d != dim]
 
@@ -152,7 +152,7 @@ def reduce_window(g: Generator) -> None:
     if kind in ("and", "or") and x.dtype.kind != "pred":
         kind = "add"
     cumulative = g.chance(0.35)
-    axis = g.int(0, len(x.shape) - 1)
+    axis = g.between(0, len(x.shape) - 1)
     size, stride, base, dilation, pads, shape = [], [], [], [], [], []
     for d, n in enumerate(x.shape):
         if cumulative:
@@ -164,8 +164,8 @@ def reduce_window(g: Generator) -> None:
             k = s = b = w = 1
             lo = hi = 0
         else:
-            k, s, b, w = g.int(1, 4), g.choose([1, 1, 2, 3]), g.choose([1, 1, 1, 2]), g.choose([1, 1, 1, 2])
-            lo, hi = g.int(0, 3), g.int(0, 3)
+            k, s, b, w = g.between(1, 4), g.choose([1, 1, 2, 3]), g.choose([1, 1, 1, 2]), g.choose([1, 1, 1, 2])
+            lo, hi = g.between(0, 3), g.between(0, 3)
         whole = max(n + max(n - 1, 0) * (b - 1) + lo + hi, 0)
         reach = (k - 1) * w + 1
         size.append(k)
@@ -194,119 +194,9 @@ def reduce_window(g: Generator) -> None:
     )
 
 
-def dot(g: Generator) -> None:
-    x = g.pick(lambda v: v.dtype.kind != "pred" and v.dtype.bits >= 8)
-    batch = [d for d in range(len(x.shape)) if g.chance(0.2)]
-    contract = [d for d in range(len(x.shape)) if d not in batch and g.chance(0.5)]
-    free = [g.choose(g.dims) for _ in range(g.int(0, 2))]
-    if math.prod(free) > 64:
-        free = free[:1]
-    sizes = [x.shape[d] for d in batch] + [x.shape[d] for d in contract] + free
-    place = [int(i) for i in g.rng.permutation(len(sizes))]
-    shape = [0] * len(sizes)
-    for p, n in zip(place, sizes, strict=True):
-        shape[p] = n
-    right_batch = place[: len(batch)]
-    right_contract = place[len(batch) : len(batch) + len(contract)]
-    if math.prod(shape) > 4 * g.limit or len(shape) > 5:
-        raise Reject("large")
-    y = g.of(tuple(shape), x.dtype)
-    out = [x.shape[d] for d in batch]
-    out += [n for d, n in enumerate(x.shape) if d not in (*batch, *contract)]
-    out += [n for d, n in enumerate(y.shape) if d not in (*right_batch, *right_contract)]
-    wider = {"bf16": F32, "f16": F32, "i8": I32}.get(x.dtype.name)
-    result = wider if wider is not None and g.chance(0.4) else x.dtype
-
-    def numbers(name: str, dims: list[int]) -> str:
-        return f"{name} = [{', '.join(map(str, dims))}]"
-
-    text = ", ".join(
-        (
-            numbers("lhs_batching_dimensions", batch),
-            numbers("rhs_batching_dimensions", right_batch),
-            numbers("lhs_contracting_dimensions", contract),
-            numbers("rhs_contracting_dimensions", right_contract),
-        )
-    )
-    g.one(
-        "dot_general",
-        [x, y],
-        (tuple(out), result),
-        {"dot_dimension_numbers": f"#stablehlo.dot<{text}>", "_dot": (batch, right_batch, contract, right_contract)},
-    )
-
-
-def convolution(g: Generator) -> None:
-    dtype = g.dtype("float") if g.chance(0.9) else g.dtype("int")
-    if dtype.bits < 8 or dtype.bits == 64:
-        raise Reject("dtype")
-    space = g.choose([1, 2, 2])
-    groups = g.choose([1, 1, 1, 2, 3])
-    batches = 1 if groups > 1 else g.choose([1, 1, 1, 1, 2])
-    per_in, per_out = g.choose([1, 2, 3, 4, 5]), g.choose([1, 2, 3, 8])
-    n, sizes = g.int(1, 3) * batches, [g.int(1, 9) for _ in range(space)]
-    kernel = [g.int(1, 4) for _ in range(space)]
-    stride = [g.choose([1, 1, 2, 3]) for _ in range(space)]
-    lhs_dilation = [g.choose([1, 1, 1, 2, 3]) for _ in range(space)]
-    rhs_dilation = [g.choose([1, 1, 1, 2]) for _ in range(space)]
-    reverse = [g.chance(0.15) for _ in range(space)]
-    pads = [(g.int(-1, 3), g.int(-1, 3)) if g.chance(0.6) else (0, 0) for _ in range(space)]
-    out = []
-    for m, k, s, a, b, (lo, hi) in zip(sizes, kernel, stride, lhs_dilation, rhs_dilation, pads, strict=True):
-        whole, reach = (m - 1) * a + 1 + lo + hi, (k - 1) * b + 1
-        if whole < reach:
-            raise Reject("no window fits")
-        out.append((whole - reach) // s + 1)
-    features = per_out * max(groups, batches)
-    logical_lhs, logical_rhs = [n, per_in * groups, *sizes], [features, per_in, *kernel]
-    logical_out = [n // batches, features, *out]
-    layouts = []
-    for _ in range(3):
-        usual = [[0, 1, *range(2, 2 + space)], [0, 1 + space, *range(1, 1 + space)]]
-        layouts.append(g.choose(usual) if g.chance(0.7) else [int(i) for i in g.rng.permutation(2 + space)])
-
-    def physical(logical: list[int], layout: list[int]) -> Shape:
-        shape = [0] * len(logical)
-        for n, d in zip(logical, layout, strict=True):
-            shape[d] = n
-        return tuple(shape)
-
-    def spec(layout: list[int], names: str) -> str:
-        words = [""] * len(layout)
-        for d, name in zip(layout, [names[0], names[1], *map(str, range(space))], strict=True):
-            words[d] = name
-        return f"[{', '.join(words)}]"
-
-    if math.prod(logical_out) > 4 * g.limit:
-        raise Reject("large")
-    x = g.of(physical(logical_lhs, layouts[0]), dtype)
-    y = g.of(physical(logical_rhs, layouts[1]), dtype)
-    names = f"{spec(layouts[0], 'bf')}x{spec(layouts[1], 'oi')}->{spec(layouts[2], 'bf')}"
-    g.one(
-        "convolution",
-        [x, y],
-        (physical(logical_out, layouts[2]), dtype),
-        {
-            "dimension_numbers": f"#stablehlo.conv<{names}>",
-            "feature_group_count": f"{groups} : i64",
-            "batch_group_count": f"{batches} : i64",
-            "window_strides": i64s(stride),
-            "lhs_dilation": i64s(lhs_dilation),
-            "rhs_dilation": i64s(rhs_dilation),
-            "window_reversal": f"array<i1: {', '.join(str(r).lower() for r in reverse)}>",
-            "padding": dense(np.array(pads, np.int64), BY_NAME["i64"]),
-            "_conv": {
-                "lhs": layouts[0], "rhs": layouts[1], "out": layouts[2], "groups": groups, "batch_groups": batches,
-                "stride": stride, "lhs_dilation": lhs_dilation, "rhs_dilation": rhs_dilation, "reverse": reverse,
-                "pad": pads,
-            },
-        },
-    )  # fmt: skip
-
-
 def _start(g: Generator, high: int) -> Var:
     if g.chance(0.4):
-        return g.scalar(g.int(-1, max(high, 0) + 1), I32)
+        return g.scalar(g.between(-1, max(high, 0) + 1), I32)
     ready = [v for v in g.visible() if v.shape == () and v.dtype is I32]
     if ready and g.chance(0.6):
         return g.choose(ready)  # type: ignore[no-any-return]
@@ -315,17 +205,17 @@ def _start(g: Generator, high: int) -> Var:
 
 def dynamic_slice(g: Generator) -> None:
     x = g.pick(lambda v: len(v.shape) > 0)
-    size = [n if g.chance(0.4) else g.int(min(1, n), n) for n in x.shape]
+    size = [n if g.chance(0.4) else g.between(min(1, n), n) for n in x.shape]
     starts = [_start(g, n - k) for n, k in zip(x.shape, size, strict=True)]
     g.one("dynamic_slice", [x, *starts], (tuple(size), x.dtype), {"slice_sizes": i64s(size)})
 
 
 def dynamic_update_slice(g: Generator) -> None:
     x = g.pick(lambda v: len(v.shape) > 0)
-    size = [n if g.chance(0.4) else g.int(min(1, n), n) for n in x.shape]
+    size = [n if g.chance(0.4) else g.between(min(1, n), n) for n in x.shape]
     if g.chance(0.5):
         # A part of the value itself, moved: what is read may be overwritten.
-        where = [g.int(0, n - k) for n, k in zip(x.shape, size, strict=True)]
+        where = [g.between(0, n - k) for n, k in zip(x.shape, size, strict=True)]
         limits = [s + k for s, k in zip(where, size, strict=True)]
         attrs = {
             "start_indices": i64s(where), "limit_indices": i64s(limits), "strides": i64s([1] * len(size)),
@@ -333,7 +223,7 @@ def dynamic_update_slice(g: Generator) -> None:
         }  # fmt: skip
         u = g.one("slice", [x], (tuple(size), x.dtype), attrs)
         if g.chance(0.5):
-            dims = [g.int(0, len(size) - 1)]
+            dims = [g.between(0, len(size) - 1)]
             u = g.one("reverse", [u], (u.shape, u.dtype), {"dimensions": i64s(dims), "_dims": dims})
     else:
         u = g.of(tuple(size), x.dtype)
@@ -369,28 +259,27 @@ def _numbers(pairs: list[tuple[str, list[int]]], vector: int) -> str:
 def gather(g: Generator) -> None:
     x = g.pick(lambda v: 0 < len(v.shape) <= 4 and v.size > 0)
     rank = len(x.shape)
-    mapped = [int(i) for i in g.rng.permutation(rank)[: g.int(1, rank)]]
+    mapped = [int(i) for i in g.rng.permutation(rank)[: g.between(1, rank)]]
     batching = [d for d in range(rank) if d not in mapped and x.shape[d] > 0 and g.chance(0.2)][:1]
-    sizes = [1 if d in batching else (g.int(1, n) if d in mapped and g.chance(0.5) else (1 if d in mapped else n))
+    sizes = [1 if d in batching else (g.between(1, n) if d in mapped and g.chance(0.5) else (1 if d in mapped else n))
              for d, n in enumerate(x.shape)]  # fmt: skip
     collapsed = [d for d in range(rank) if sizes[d] == 1 and d not in batching and g.chance(0.7)]
     inner = [sizes[d] for d in range(rank) if d not in collapsed and d not in batching]
-    batch = [g.choose(g.dims) if g.chance(0.5) else g.int(1, 4) for _ in range(g.int(0, 2))]
+    batch = [g.choose(g.dims) if g.chance(0.5) else g.between(1, 4) for _ in range(g.between(0, 2))]
     for d in batching:
         batch.insert(0, x.shape[d])
     implicit = len(mapped) == 1 and g.chance(0.3)
-    vector = len(batch) if implicit else g.int(0, len(batch))
+    vector = len(batch) if implicit else g.between(0, len(batch))
     ishape = list(batch)
     if not implicit:
         ishape.insert(vector, len(mapped))
-    indices_batching = [0 + (0 >= vector and not implicit) for _ in batching]
+    indices_batching = [0 + (vector <= 0 and not implicit) for _ in batching]
     total = len(batch) + len(inner)
     if total > 5 or math.prod(batch) * math.prod(inner) > g.limit:
         raise Reject("large")
     offset = sorted(int(i) for i in g.rng.permutation(total)[: len(inner)])
-    out, a, b = [], iter(inner), iter(batch)
-    for d in range(total):
-        out.append(next(a) if d in offset else next(b))
+    a, b = iter(inner), iter(batch)
+    out = [next(a) if d in offset else next(b) for d in range(total)]
     indices = _indices(g, tuple(ishape), [x.shape[d] - sizes[d] for d in mapped], vector)
     numbers = _numbers(
         [
@@ -421,31 +310,32 @@ def gather(g: Generator) -> None:
 def scatter(g: Generator) -> None:
     x = g.pick(lambda v: 0 < len(v.shape) <= 4 and v.size > 0)
     rank = len(x.shape)
-    mapped = [int(i) for i in g.rng.permutation(rank)[: g.int(1, rank)]]
+    mapped = [int(i) for i in g.rng.permutation(rank)[: g.between(1, rank)]]
     batching = [d for d in range(rank) if d not in mapped and g.chance(0.2)][:1]
     inserted = [d for d in range(rank) if d not in batching and (d in mapped and g.chance(0.7))]
     inner = [
-        (g.int(1, n) if d in mapped else n) for d, n in enumerate(x.shape) if d not in inserted and d not in batching
+        (g.between(1, n) if d in mapped else n)
+        for d, n in enumerate(x.shape)
+        if d not in inserted and d not in batching
     ]
-    batch = [g.choose(g.dims) if g.chance(0.5) else g.int(1, 4) for _ in range(g.int(0, 2))]
+    batch = [g.choose(g.dims) if g.chance(0.5) else g.between(1, 4) for _ in range(g.between(0, 2))]
     for d in batching:
         batch.insert(0, x.shape[d])
     implicit = len(mapped) == 1 and g.chance(0.3)
-    vector = len(batch) if implicit else g.int(0, len(batch))
+    vector = len(batch) if implicit else g.between(0, len(batch))
     ishape = list(batch)
     if not implicit:
         ishape.insert(vector, len(mapped))
-    indices_batching = [0 + (0 >= vector and not implicit) for _ in batching]
+    indices_batching = [0 + (vector <= 0 and not implicit) for _ in batching]
     total = len(batch) + len(inner)
     if total > 5 or math.prod(batch) * math.prod(inner) > g.limit:
         raise Reject("large")
     window = sorted(int(i) for i in g.rng.permutation(total)[: len(inner)])
-    ushape, a, b = [], iter(inner), iter(batch)
-    for d in range(total):
-        ushape.append(next(a) if d in window else next(b))
+    a, b = iter(inner), iter(batch)
+    ushape = [next(a) if d in window else next(b) for d in range(total)]
     kinds = ["replace", *_monoids(x.dtype)]
     kind = g.choose(kinds)
-    highs = [x.shape[d] - (1 if d in inserted else 1) for d in mapped]
+    highs = [x.shape[d] - 1 for d in mapped]
     indices = _indices(g, tuple(ishape), highs, vector)
     updates = g.of(tuple(ushape), x.dtype)
     numbers = _numbers(
@@ -479,11 +369,10 @@ def sort(g: Generator) -> None:
 
     key = g.pick(lambda v: len(v.shape) > 0 and v.dtype.kind in ("float", "int", "uint", "pred"))
     xs = [key]
-    for _ in range(g.choose([0, 0, 1, 1, 2])):
-        xs.append(g.of(key.shape, g.dtype()))
-    at = g.int(0, len(xs) - 1)
+    xs += [g.of(key.shape, g.dtype()) for _ in range(g.choose([0, 0, 1, 1, 2]))]
+    at = g.between(0, len(xs) - 1)
     xs[0], xs[at] = xs[at], xs[0]
-    axis, descending = g.int(0, len(key.shape) - 1), g.chance(0.4)
+    axis, descending = g.between(0, len(key.shape) - 1), g.chance(0.4)
     args = [Var((), v.dtype) for v in xs for _ in range(2)]
     out = Var((), PRED)
     less = Op("compare", args[2 * at : 2 * at + 2], [out], compare_attrs("GT" if descending else "LT", key.dtype))
@@ -505,6 +394,7 @@ HEADS: list[tuple[Callable[[Generator], None], float]] = [
     (softmax, 2),
     (reduce_window, 3),
     (dot, 5),
+    (matmul, 0.4),
     (convolution, 3),
     (dynamic_slice, 2.5),
     (dynamic_update_slice, 5),

@@ -72,7 +72,7 @@ class Run:
         while seeds := self.take():
             try:
                 self.some(device, seeds)
-            except Exception:  # noqa: BLE001: the fuzzer's own fault
+            except Exception:
                 self.say(seeds=seeds, device=name, kind="fuzzer", what=traceback.format_exc()[-2000:])
                 self.counts["fuzzer"] += 1
         device.close()

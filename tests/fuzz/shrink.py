@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-
 import numpy as np
 
 from tests.fuzz.evaluate import Env, run_op

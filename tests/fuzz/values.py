@@ -118,7 +118,16 @@ def rounded(wide: Array, inherited: Array | None, dtype: DType, ulps: float = 1.
 
 
 def checked(val: Val, dtype: DType) -> Val:
-    """Rejects bounds so wide that nothing would be tested."""
+    """Rejects bounds so wide that nothing would be tested, and denormals, which a device may take for zeros.
+
+    Half keeps its denormals (docs/design.md).
+    """
+    if dtype.kind in ("float", "complex") and dtype.name != "f16":
+        with np.errstate(all="ignore"):
+            wide = val.array.astype(np.clongdouble if dtype.is_complex else np.longdouble)
+            for part in (np.abs(wide.real), np.abs(wide.imag)):
+                if ((part > 0) & (part < smallest(dtype))).any():
+                    raise Reject("denormal")
     if val.err is not None and dtype.kind in ("float", "complex"):
         scale = np.abs(val.array.astype(np.complex128 if dtype.is_complex else np.float64))
         there = np.isfinite(scale)
@@ -159,6 +168,9 @@ def require_signed(*vals: Val) -> None:
 
 def quantum(wide: Array) -> float | None:
     """A power of two that all finite elements are multiples of; None if there is no small one."""
+    if wide.dtype.kind == "c":
+        parts = quantum(wide.real), quantum(wide.imag)
+        return None if None in parts else min(p for p in parts if p is not None)
     there = np.abs(wide[np.isfinite(wide)]).astype(np.float64)
     for power in (0, -1, -2, -4, -8, -12):
         scaled = np.ldexp(there, -power)

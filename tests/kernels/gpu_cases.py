@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import pytest
 
+from mlir_lowering import work
 from mlir_lowering.options import read_options
 from mlir_lowering.pipeline import compile_program
 from mlir_lowering.targets import parse_target
@@ -29,3 +30,27 @@ def test_takes_its_path_and_agrees_with_the_cpu(case: Case) -> None:
     assert [s for s in case.says if s not in comments] == [], comments
     assert all(len(kernel.params) <= MAX_BUFFERS and not kernel.on_host for kernel in program.kernels)
     compare(case)
+
+
+PARTS = (
+    "flat_vectors",
+    "rows_by_threadgroup",
+    "dot_edges",
+    "scatter_add",
+    "scatter_sorted_add",
+    "sort_merge",
+    "scan_blocks",
+)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.name in PARTS], ids=lambda case: case.name)
+def test_in_parts(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a launch could do no more than a few thousand iterations."""
+    monkeypatch.setattr(work, "LAUNCH", 3000)
+    jax.clear_caches()
+    text = jax.jit(case.run).lower(*arguments(case)).as_text()
+    program = compile_program(text.encode(), read_options(b""), TARGET)
+    in_parts = [kernel.name for kernel in program.kernels if "constant int* part" in kernel.source]
+    assert in_parts
+    compare(case)
+    jax.clear_caches()

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <thread>
 
+#include "csrc/metal/gpu_errors.h"
 #include "tests/metal/fixture.h"
 
 namespace pjrt_metal::metal {
@@ -301,6 +302,32 @@ void ContinuedErrors() {
   // Given up here, as by an exception.
 }
 
+// Of a command buffer that MPSGraph made and committed we know only what its handler is told.
+void ErrorsOfItsOwnCommandBuffers() {
+  const auto device = Only();
+  const Arrays arrays(*device, kSmall, 0);
+  const LibraryCallRef call = device->PrepareLibraryCall(kSmall, true);
+  auto encoder = device->NewEncoder();
+  FakeFail("loseOwn");
+  encoder->Call(*call, arrays.bindings());
+  auto error = Finish(*encoder);
+  EXPECT(error && Has(*error, Code::kResourceExhausted,
+                      {"MPSGraph could not run a library call: out of GPU memory in MPSGraph's"}));
+  FakeFail("");
+  encoder->Call(*call, arrays.bindings());
+  EXPECT(!Finish(*encoder));
+  arrays.ExpectResult();
+  // One that comes when its command buffer has completed is not lost.
+  const uint64_t number = GraphFaults::Get().Open();
+  EXPECT(!GraphFaults::Get().Close(number));
+  GraphFaults::Get().Report(number, Internal("too late"));
+  encoder->Call(*call, arrays.bindings());
+  error = Finish(*encoder);
+  EXPECT(error && Has(*error, Code::kInternal, {"too late"}));
+  encoder->Call(*call, arrays.bindings());
+  EXPECT(!Finish(*encoder));
+}
+
 void OlderSystems() {
   FakeMacos(14);
   const auto sonoma = Only();
@@ -348,6 +375,7 @@ constexpr Check kChecks[] = {
     {"calls_in_order", CallsInOrder},
     {"calls_wait_for_host_steps", CallsWaitForHostSteps},
     {"continued_errors", ContinuedErrors},
+    {"errors_of_its_own_command_buffers", ErrorsOfItsOwnCommandBuffers},
     {"older_systems", OlderSystems},
     {"no_executable", NoExecutable},
     {"wrong_bindings", WrongBindings},

@@ -14,7 +14,9 @@ import pytest
 
 from examples.models import layers, resnet, transformer, vgg
 
-STEPS = 20
+# Every access is checked there (PJRT_METAL_STRICT): a step takes seconds.
+IS_STRICT = "strict" in jax.devices("metal")[0].device_kind
+STEPS = 3 if IS_STRICT else 20
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,9 @@ def test_training_and_inference_equal_the_cpus(name: str) -> None:
 
 
 def test_digits_model_learns() -> None:
-    """The example's network on its own data: 40 steps bring the loss down by a factor of three."""
+    """The example's network on its own data: 40 steps bring the loss down by a factor of three, and five bring it
+    down."""
+    steps, factor = (5, 1) if IS_STRICT else (40, 3)
     from examples import digits
 
     train_x, train_y, _, _ = digits.load()
@@ -147,8 +151,8 @@ def test_digits_model_learns() -> None:
     with jax.default_device(device):
         state = jax.jit(lambda: digits.new_state(optimizer))()
         losses = []
-        for i in range(40):
+        for i in range(steps):
             chosen = slice(i * 64 % 1280, i * 64 % 1280 + 64)
             state, loss = step(state, jnp.asarray(train_x[chosen]), jnp.asarray(train_y[chosen]))
             losses.append(float(loss))
-    assert losses[-1] < losses[0] / 3
+    assert losses[-1] < losses[0] / factor

@@ -97,8 +97,8 @@ inline int Take(const PJRT_Api& api, PJRT_Error* error, std::string* text = null
   auto code = New<PJRT_Error_GetCode_Args>();
   code.error = error;
   api.PJRT_Error_GetCode(&code);
-  if (message.message_size == 0 || code.code < 1 || code.code > 16) {
-    std::fprintf(stderr, "an error without a message or code\n");
+  if (message.message == nullptr || code.code < 1 || code.code > 16) {
+    std::fprintf(stderr, "an error without a message, or of an unknown code\n");
     std::abort();
   }
   if (text != nullptr) text->assign(message.message, message.message_size);
@@ -106,6 +106,29 @@ inline int Take(const PJRT_Api& api, PJRT_Error* error, std::string* text = null
   destroy.error = error;
   api.PJRT_Error_Destroy(&destroy);
   return code.code;
+}
+
+// A CompileOptionsProto, mostly with something wrong.
+inline std::string Options(Random& random) {
+  // CompileOptionsProto: executable_build_options (3) with a device ordinal, counts and an assignment.
+  const auto nested = [](int field, const std::string& text) {
+    return std::string{static_cast<char>(field << 3 | 2), static_cast<char>(text.size())} + text;
+  };
+  const auto number = [](int field, uint64_t value) {
+    std::string text{static_cast<char>(field << 3)};
+    for (; value >= 128; value >>= 7) text += static_cast<char>(value | 128);
+    return text + static_cast<char>(value);
+  };
+  if (random.OneIn(3)) return "";
+  const auto count = [&] { return random.OneIn(6) ? random.Odd() : 1; };
+  const std::string assignment =
+      number(1, count()) + number(2, count()) + nested(3, nested(1, number(0, random.Below(3)).substr(1)));
+  std::string options =
+      nested(3, number(1, random.Below(3)) + number(4, count()) + number(5, count()) + nested(9, assignment));
+  for (size_t i = random.Below(4); i > 0; --i)
+    options[random.Below(options.size())] = static_cast<char>(random.Odd(8));
+  if (random.OneIn(9)) options.resize(random.Below(options.size()));
+  return options;
 }
 
 inline std::vector<uint8_t> ReadAll(const char* path) {

@@ -180,6 +180,27 @@ class Attack {
     Take(api_, api_.PJRT_Client_Destroy(&destroy));
   }
 
+  // Compile options of every kind of wrong, for a sound Program.
+  bool Load(const Subject& subject, const std::string& options) {
+    auto load = New<PJRT_Executable_DeserializeAndLoad_Args>();
+    load.client = client_;
+    load.serialized_executable = reinterpret_cast<const char*>(subject.bytes.data());
+    load.serialized_executable_size = subject.bytes.size();
+    const std::unique_ptr<char[]> exact(new char[options.size() + (options.empty() ? 1 : 0)]);
+    std::memcpy(exact.get(), options.data(), options.size());
+    load.overridden_serialized_compile_options = exact.get();
+    load.overridden_serialized_compile_options_size = options.size();
+    if (Take(api_, api_.PJRT_Executable_DeserializeAndLoad(&load)) != 0) return false;
+    auto assignment = New<PJRT_LoadedExecutable_GetDeviceAssignment_Args>();
+    assignment.executable = load.loaded_executable;
+    if (Take(api_, api_.PJRT_LoadedExecutable_GetDeviceAssignment(&assignment)) != 0) std::abort();
+    assignment.serialized_device_assignment_deleter(assignment.serialized_device_assignment);
+    auto destroy = New<PJRT_LoadedExecutable_Destroy_Args>();
+    destroy.executable = load.loaded_executable;
+    if (Take(api_, api_.PJRT_LoadedExecutable_Destroy(&destroy)) != 0) std::abort();
+    return true;
+  }
+
   void Try(const std::vector<uint8_t>& bytes, Counts& counts) {
     auto load = New<PJRT_Executable_DeserializeAndLoad_Args>();
     load.client = client_;
@@ -317,6 +338,7 @@ int main(int argc, char** argv) {
   const std::vector<Subject> subjects = ReadCorpus(argv[1]);
   const uint64_t count = std::strtoull(argv[2], nullptr, 10), seed = std::strtoull(argv[3], nullptr, 10);
   Counts counts;
+  uint64_t options_refused = 0;
   {
     Attack attack;
     for (const Subject& subject : subjects) {  // each is sound before it is changed
@@ -334,12 +356,14 @@ int main(int argc, char** argv) {
       Begin(i);
       Random random(seed, i);
       attack.Try(Change(subjects[i % subjects.size()], random), counts);
+      options_refused += attack.Load(subjects[0], Options(random)) ? 0 : 1;
     }
   }
   alarm(0);
-  std::printf("programs: %llu changed, %llu refused, %llu loaded, %llu executed, %llu failed when executed\n",
+  std::printf("programs: %llu changed, %llu refused, %llu loaded, %llu executed, %llu failed when executed; %llu compile options refused\n",
               static_cast<unsigned long long>(count), static_cast<unsigned long long>(counts.refused),
               static_cast<unsigned long long>(counts.loaded), static_cast<unsigned long long>(counts.executed),
-              static_cast<unsigned long long>(counts.failed));
+              static_cast<unsigned long long>(counts.failed),
+              static_cast<unsigned long long>(options_refused));
   return 0;
 }

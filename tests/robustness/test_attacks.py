@@ -48,10 +48,11 @@ def attack(name: str, kind: str = "address") -> Path:
 
 
 def programs(folder: Path, count: int, target: str, seed: int = 1) -> None:
-    changed, refused, loaded, executed, _ = run(
+    changed, refused, loaded, executed, _, options = run(
         attack("attack_programs"), corpus(target, folder), count, seed, PLAIN_TARGET=target, seconds=7200
     )
     assert changed == count == refused + loaded
+    assert 0 < options < count
     assert refused > count // 2 and executed > count // 50  # some changes are harmless: not everything is refused
 
 
@@ -72,6 +73,10 @@ def storm(folder: Path, rounds: int, kind: str, seed: int = 1) -> None:
     target = subprocess.check_output([program, "target"], env=sanitized.environment(**variables), text=True).strip()
     _, _, sums, callbacks, _ = run(program, corpus(target, folder), rounds, seed, seconds=7200, **variables)
     assert sums > rounds and callbacks > sums
+
+
+# What is under sanitizers has to be compiled with them first: minutes.
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("name", TARGETS)

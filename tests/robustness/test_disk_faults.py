@@ -39,10 +39,11 @@ def faulty(run: Runner, folder: Path, fault: str, **changes: str) -> tuple[int, 
 
 @pytest.mark.parametrize("room", [0, 1, 100, 5000])
 def test_full_cache(run: Runner, room: int) -> None:
+    run.cache.mkdir(mode=0o700)
     status, log = faulty(run, run.cache, f"full:{room}")
     assert status == 0, log
     assert "No space left on device" in log
-    assert not list(run.cache.iterdir()) if run.cache.exists() else True  # nothing half-written stays
+    assert not list(run.cache.iterdir())  # nothing half-written stays
     run("add")
     run("add", PATH="")  # from the cache
 
@@ -63,7 +64,7 @@ def test_full_or_read_only_temporary_folder(run: Runner) -> None:
         shutil.rmtree(run.cache, ignore_errors=True)
         status, log = faulty(run, run.temporary, fault)
         assert status == 0, log
-        assert not list(run.temporary.iterdir())
+        assert not list(run.temporary.glob("pjrt_metal*"))
 
 
 def test_power_loss_at_each_change_of_the_cache(run: Runner) -> None:
@@ -122,7 +123,7 @@ COMPILERS: dict[str, tuple[str, str]] = {
     "writes an empty file": (OUTPUT + ": > $output\n", r"could not be loaded"),
     "writes half a library": (
         'g++ "$@" || exit 1\n' + OUTPUT + "head -c 3000 $output > $output.half; mv $output.half $output\n",
-        r"could not be loaded",
+        r"wrote half a library",
     ),
     "writes another library": (
         OUTPUT + 'echo "int other;" | g++ -shared -x c++ -o $output -\n',
@@ -137,8 +138,9 @@ def test_compiler(run: Runner, tmp_path: Path, how: str) -> None:
     path = tmp_path / "cxx"
     variables = {"PJRT_METAL_CXX": compiler(path, text), "PJRT_METAL_CXX_SECONDS": "1" if how == "hangs" else "100"}
     process = run.start("add", **variables)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 1, errors[:3000]  # an exception, not a signal
+    assert process.stderr is not None
+    errors = process.stderr.buffer.read().decode(errors="replace")
+    assert process.wait(60) == 1, errors[:3000]  # an exception, not a signal
     assert re.search(message, errors), errors[:3000]
     compiler(path, 'exec g++ "$@"\n')  # the same name: what the bad one left would be found under its key
     run("add", PJRT_METAL_CXX=str(path))

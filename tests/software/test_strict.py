@@ -55,7 +55,7 @@ except RuntimeError as error:
 """
 
 
-@pytest.mark.parametrize("family", ["apple7", "apple8", "apple9"])
+@pytest.mark.parametrize("family", ["software", "apple7", "apple8", "apple9"])
 def test_families(family: str) -> None:
     assert run_jax(DEVICE, PJRT_METAL_STRICT=family).strip() == f"strict software Metal ({family})"
 
@@ -63,7 +63,7 @@ def test_families(family: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("PJRT_METAL_STRICT", "apple6", "expected apple7, apple8 or apple9"),
+        ("PJRT_METAL_STRICT", "apple6", "expected software, apple7, apple8 or apple9"),
         ("PJRT_METAL_STRICT_ORDERS", "0", "expected a number from 1 to 3"),
         ("PJRT_METAL_DEVICE", "gpu", "PJRT_METAL_STRICT is for the software device"),
     ],

@@ -2,29 +2,32 @@
 // compiler busy for seconds, and a call costs up to a quarter more than the function inlined.
 #pragma once
 
-#ifdef __clang__  // SOFTWARE_FUNCTION would inline them
+#if defined(__clang__) || defined(SOFTWARE_STRICT)  // SOFTWARE_FUNCTION would inline them
 #define SOFTWARE_FAR(name)
+#define SOFTWARE_FAR_2(name)
 #define SOFTWARE_USE_FAR(name)
 #else
-// Defines software::far::name as the name that is visible here. In a kernel SOFTWARE_USE_FAR(name) then makes the name
-// mean that; a type other than float finds the same overload as without it.
-#define SOFTWARE_FAR(name)                                                  \
-  namespace software {                                                      \
-  namespace near {                                                          \
-  template <class T>                                                        \
-  SOFTWARE_INLINE T name##_inlined(T x) {                                   \
-    using namespace metal;                                                  \
-    return name(x);                                                         \
-  }                                                                         \
-  }                                                                         \
-  namespace far {                                                           \
-  SOFTWARE_FUNCTION float name(float x) { return near::name##_inlined(x); } \
-  template <class T>                                                        \
-  SOFTWARE_INLINE T name(T x) {                                             \
-    return near::name##_inlined(x);                                         \
-  }                                                                         \
-  }                                                                         \
+// Defines software::far::name as the function of one float (or two) that is visible here. In a kernel
+// SOFTWARE_USE_FAR(name) then makes the name mean that; a type other than float finds the overload it finds without it.
+#define SOFTWARE_FAR_OF(name, floats, types, ...)                                   \
+  namespace software {                                                              \
+  namespace near {                                                                  \
+  template <class T>                                                                \
+  SOFTWARE_INLINE T name##_inlined types {                                          \
+    using namespace metal;                                                          \
+    return name(__VA_ARGS__);                                                       \
+  }                                                                                 \
+  }                                                                                 \
+  namespace far {                                                                   \
+  SOFTWARE_FUNCTION float name floats { return near::name##_inlined(__VA_ARGS__); } \
+  template <class T>                                                                \
+  SOFTWARE_INLINE T name types {                                                    \
+    return near::name##_inlined(__VA_ARGS__);                                       \
+  }                                                                                 \
+  }                                                                                 \
   }
+#define SOFTWARE_FAR(name) SOFTWARE_FAR_OF(name, (float x), (T x), x)
+#define SOFTWARE_FAR_2(name) SOFTWARE_FAR_OF(name, (float x, float y), (T x, T y), x, y)
 #define SOFTWARE_USE_FAR(name) using software::far::name;
 #endif
 

@@ -232,6 +232,12 @@ long FakeDispatches(void) { return __atomic_load_n(&dispatches, __ATOMIC_SEQ_CST
   for (size_t i = 0; i < encoder_count; ++i) [encoders[i] release];
   free(encoders);
   free(handler);
+  while (graph_handlers != NULL) {
+    struct GraphHandler *first = graph_handlers;
+    graph_handlers = first->next;
+    free(first->block);
+    free(first);
+  }
   [error release];
   if (status == kNotEnqueued) GiveUpPlace(queue);
   [queue release];

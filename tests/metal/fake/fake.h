@@ -27,7 +27,7 @@ const char* FakeLiveNames(void);
 //   graph      MPSGraph makes no executables
 //   assert     MPSGraph ends the process; kill: somebody kills it while MPSGraph encodes
 //   continue   MPSGraph commits the command buffer and goes on in another
-//   lose       as continue, and the committed one fails
+//   lose       as continue, and the committed one fails; loseOwn: one that MPSGraph made and committed itself
 //   reorder    completions come swapped in pairs
 //   commandBuffer, encoder   nil instead of one
 //   residency  residency sets

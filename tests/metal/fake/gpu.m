@@ -118,6 +118,9 @@ static void Complete(MTLCommandBuffer *buffer) {
   pthread_cond_broadcast(&changed);
   pthread_mutex_unlock(&fake_lock);
   NSAutoreleasePool *pool = [[NSAutoreleasePool alloc] init];
+  for (struct GraphHandler *each = buffer->graph_handlers; each != NULL; each = each->next) {
+    ((void (*)(Block *, id, id))(void (*)(void))each->block->invoke)(each->block, nil, buffer->error);
+  }
   if (buffer->handler != NULL) buffer->handler->invoke(buffer->handler, buffer);
   [pool release];
   [buffer release];

@@ -230,6 +230,10 @@ enum { kNotEnqueued = 0, kCommitted = 2, kCompleted = 4, kFailed = 5 };
   MTLCommandBufferEncoderInfo **encoders;
   size_t encoder_count;
   Block *handler;
+  struct GraphHandler {
+    Block *block;
+    struct GraphHandler *next;
+  } *graph_handlers;  // MPSGraph's, of the calls in it
   NSError *error;
   MTLCommandBuffer *next;  // in one of the GPU's lists
 }

@@ -34,16 +34,20 @@ char* Text(const std::string& text) { return strdup(text.c_str()); }
 
 bool IsBuffer(const Parameter& parameter) { return parameter.kind <= ParamKind::kArgs; }
 
-strict::StrictKernel Compile(const std::string& source, const Signature& signature) {
-  // As csrc/metal put them together, so that the strict device's cache on disk serves the fake too.
-  std::string preamble = source.substr(0, signature.begin);
+FakeKernel* Compile(const std::string& source, Signature signature) {
+  // As csrc/metal put them together, so that the strict device's cache on disk serves the fake too: a kernel begins with
+  // a comment, and may carry functions.
+  size_t begin = source.find("\n\n// ");
+  begin = begin < signature.begin ? begin + 2 : signature.begin;
+  std::string preamble = source.substr(0, begin);
   if (preamble.ends_with('\n')) preamble.pop_back();
-  KernelSource kernel = {signature.name, source.substr(signature.begin), {}};
+  KernelSource kernel = {signature.name, source.substr(begin), {}};
   for (const Parameter& parameter : signature.parameters) kernel.params.push_back(parameter.kind);
   static const strict::HostCpu host = strict::DescribeHost();
   // A cache of its own for each compilation: one cache compiles one thing at a time.
   strict::KernelCache cache(host.features, 1, strict::StrictDialect());
-  return strict::MakeStrictKernel(kernel, cache.Get(preamble, {&kernel, 1})[0]);
+  const strict::StrictKernel code = strict::MakeStrictKernel(kernel, cache.Get(preamble, {&kernel, 1})[0]);
+  return new FakeKernel{std::move(signature), code};
 }
 
 const FakeKernel* Compile(const std::string& source, bool has_bfloat) {
@@ -53,8 +57,9 @@ const FakeKernel* Compile(const std::string& source, bool has_bfloat) {
   const FakeKernel* first = nullptr;
   std::vector<Signature> signatures = fake::ReadSignatures(source);
   for (auto signature = signatures.rbegin(); signature != signatures.rend(); ++signature) {
-    const strict::StrictKernel code = Compile(source, *signature);
-    first = new FakeKernel{std::move(*signature), code, first};
+    FakeKernel* const kernel = Compile(source, std::move(*signature));
+    kernel->next = first;
+    first = kernel;
   }
   if (first == nullptr) throw InvalidArgument("program_source: error: no kernel in this text");
   return first;

@@ -283,6 +283,25 @@ static double *Evaluate(MPSGraphTensor *tensor, MPSGraphTensor *const *placehold
 }
 @end
 
+@interface MPSGraphExecutableExecutionDescriptor : NSObject {
+ @public
+  Block *handler;
+}
+@end
+@implementation MPSGraphExecutableExecutionDescriptor
+- (void)setCompletionHandler:(Block *)block {
+  CHECK(block->isa == _NSConcreteStackBlock && (block->flags & (1 << 25)) == 0, "not a plain stack block");
+  CHECK(strcmp(block->descriptor->signature, "v24@?0@8@16") == 0, "block's signature");
+  handler = malloc(block->descriptor->size);
+  memcpy(handler, block, block->descriptor->size);
+  memset(block, 0xcc, block->descriptor->size);  // it was the caller's stack
+}
+- (void)dealloc {
+  free(handler);
+  [super dealloc];
+}
+@end
+
 @interface MPSGraphExecutable : NSObject {
  @public
   MPSGraphTensor *target;
@@ -296,10 +315,10 @@ static double *Evaluate(MPSGraphTensor *tensor, MPSGraphTensor *const *placehold
 - (id)encodeToCommandBuffer:(MPSCommandBuffer *)outer
                 inputsArray:(NSMutableArray *)inputs
                resultsArray:(NSMutableArray *)results
-        executionDescriptor:(id)descriptor {
+        executionDescriptor:(MPSGraphExecutableExecutionDescriptor *)descriptor {
   if (Fails("assert")) abort();
   if (Fails("kill")) kill(getpid(), SIGKILL);
-  CHECK(descriptor == nil, "an execution descriptor");
+  CHECK(descriptor != nil && descriptor->handler != NULL, "nobody is to be told of MPSGraph's own errors");
   CHECK(outer->current->status == kNotEnqueued, "MPSGraph encodes into a committed command buffer");
   CHECK(outer->current->open == nil, "MPSGraph encodes while an encoder is open");
   CHECK(inputs->count == 2 && results->count == 1, "%lu inputs and %lu results", inputs->count, results->count);
@@ -322,12 +341,20 @@ static double *Evaluate(MPSGraphTensor *tensor, MPSGraphTensor *const *placehold
               result->offset + [result bytes] <= data->offset,
           "the result is written over input %d", i);
   }
+  const bool lose_own = Fails("loseOwn");
+  if (lose_own) [outer commitAndContinue];
+  if (descriptor != nil && descriptor->handler != NULL) {
+    struct GraphHandler *told = malloc(sizeof *told);
+    *told = (struct GraphHandler){descriptor->handler, outer->current->graph_handlers};
+    outer->current->graph_handlers = told;
+    descriptor->handler = NULL;
+  }
   MTLCommandEncoder *own = [outer->current computeCommandEncoderWithDispatchType:0];
   [own add:run];
   [own endEncoding];
   const bool lose = Fails("lose");
-  if (lose) FailCommandBuffer(outer->current, 8, "out of GPU memory in MPSGraph's");
-  if (lose || Fails("continue")) [outer commitAndContinue];
+  if (lose || lose_own) FailCommandBuffer(outer->current, 8, "out of GPU memory in MPSGraph's");
+  if (lose || lose_own || Fails("continue")) [outer commitAndContinue];
   __atomic_add_fetch(&encoded, 1, __ATOMIC_SEQ_CST);
   return results;
 }
