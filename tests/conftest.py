@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -74,4 +75,17 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(
             f"pjrt-metal is not installed in {sys.prefix}: {reason}. Run `make test`, or "
             "`pip install '.[test]'` and then `pytest`."
+        )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The last lines: what was not tested for want of a tool, by reason ("needs X: how to get it")."""
+    reasons: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("skipped", []):
+        reason = report.longrepr[2].removeprefix("Skipped: ") if isinstance(report.longrepr, tuple | list) else ""
+        if reason.startswith(("needs ", "could not import ")):
+            reasons[reason] += 1
+    for reason, count in sorted(reasons.items()):
+        terminalreporter.write_line(
+            f"NOT TESTED: {count} test{'s' if count > 1 else ''}: {reason}", yellow=True, bold=True
         )

@@ -5,6 +5,7 @@
 #include "csrc/metal/host_kernels.h"
 #include "csrc/metal/memory.h"
 #include "csrc/metal/mpsgraph.h"
+#include "csrc/runtime/launch.h"
 
 namespace pjrt_metal::metal {
 namespace {
@@ -99,16 +100,8 @@ void MetalEncoder::Dispatch(const Pipeline& abstract_pipeline, std::span<const B
     return host->Dispatch(*this, buffers, args, grid);
   }
   const auto& pipeline = static_cast<const MetalPipeline&>(abstract_pipeline);
-  if (buffers.size() != pipeline.buffers.size() || args.empty() != (pipeline.args_index < 0)) {
-    throw Internal(pipeline.name + ": launched with " + std::to_string(buffers.size()) + " buffers and " +
-                   std::to_string(args.size()) + " bytes of arguments; it takes " +
-                   std::to_string(pipeline.buffers.size()) + " buffers and " +
-                   (pipeline.args_index < 0 ? "no" : "some") + " arguments");
-  }
+  CheckLaunch(pipeline.name, pipeline.buffers.size(), pipeline.args_index >= 0, buffers.size(), args.size(), grid);
   const Size threads = {grid.threads[0], grid.threads[1], grid.threads[2]};
-  if (threads.width == 0 || threads.height == 0 || threads.depth == 0) {
-    throw Internal(pipeline.name + ": launched with an empty grid");
-  }
   const Size threadgroup = Threadgroup(pipeline, grid);
   const Launch launch = {
       &pipeline,  recording_.buffers.size(), buffers.size(), recording_.arguments.size(), args.size(), threads,

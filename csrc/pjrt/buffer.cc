@@ -76,7 +76,12 @@ void GetMemory(PJRT_Buffer_Memory_Args& args) { args.memory = Checked(args.buffe
 
 void Delete(PJRT_Buffer_Delete_Args& args) { Checked(args.buffer).buffer->Delete(); }
 
-void IsDeleted(PJRT_Buffer_IsDeleted_Args& args) { args.is_deleted = Checked(args.buffer).buffer->is_deleted(); }
+// A client that waits for a buffer may do so on an event that it asked for before; this it asks first, each time. So it
+// learns here that it would wait for itself (the callback's error then says so: python_callback.cc).
+void IsDeleted(PJRT_Buffer_IsDeleted_Args& args) {
+  const PJRT_Buffer& buffer = Checked(args.buffer);
+  args.is_deleted = buffer.buffer->is_deleted() || buffer.defined->WaitsForItself();
+}
 
 // Memory is unified: the host reads it where it is. But JAX asks its transfer guard only about arrays that are not on
 // the CPU. So while the guard wants to be asked, they are not: JAX asks it and copies what it lets through. What was
@@ -85,7 +90,8 @@ void IsOnCpu(PJRT_Buffer_IsOnCpu_Args& args) {
   PJRT_Buffer& buffer = Checked(args.buffer);
   const HostReadGuard guard = thread_guard != HostReadGuard::kUnset ? thread_guard : process_guard.load();
   if (guard != HostReadGuard::kGuard) buffer.on_host = true;
-  args.is_on_cpu = buffer.on_host;
+  // Who would wait for itself copies instead, which is refused in words.
+  args.is_on_cpu = buffer.on_host && !buffer.defined->WaitsForItself();
 }
 
 void ReadyEvent(PJRT_Buffer_ReadyEvent_Args& args) { args.event = new PJRT_Event{Checked(args.buffer).defined}; }
@@ -99,6 +105,8 @@ void UnsafePointer(PJRT_Buffer_UnsafePointer_Args& args) {
 void OpaquePointer(PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args& args) { args.device_memory_ptr = Data(args.buffer); }
 
 void IncreaseReferences(PJRT_Buffer_IncreaseExternalReferenceCount_Args& args) {
+  // Who wants to read the memory waits for it next, perhaps on an event that was asked for before.
+  if (const std::optional<Error> error = Checked(args.buffer).defined->WaitsForItself()) throw *error;
   Checked(args.buffer).buffer->IncreaseExternalReferences();
 }
 
@@ -111,6 +119,7 @@ PJRT_Buffer* Copy(PJRT_Buffer& source, MemoryObject& memory) {
   const StorageRef from = source.buffer->storage();
   const auto dims = source.buffer->dims();
   EventRef defined = std::make_shared<Event>();
+  defined->QueuedOn(from->defined->queued_on());
   std::unique_ptr<Buffer> copy = memory.device->device->Uninitialized(
       memory.space, source.buffer->dtype(), {dims.begin(), dims.end()}, source.buffer->minor_to_major(), defined);
   const StorageRef to = copy->storage();

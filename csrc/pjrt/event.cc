@@ -24,6 +24,7 @@ void Await(PJRT_Event_Await_Args& args) {
 void OnReady(PJRT_Event_OnReady_Args& args) {
   Event& event = *Required(args.event, "event").event;
   if (args.callback == nullptr) throw InvalidArgument("callback is null");
+  if (const std::optional<Error> error = event.WaitsForItself()) throw *error;  // asked for by who then waits
   event.OnReady([callback = args.callback, user_arg = args.user_arg](const std::optional<Error>& error) {
     callback(error ? NewError(*error) : nullptr, user_arg);
   });

@@ -164,6 +164,7 @@ void ToHost(PJRT_Buffer_ToHostBuffer_Args& args) {
   const Buffer& source = *Required(args.src, "src").buffer;
   const DType dtype = source.dtype();
   const StorageRef from = source.storage();
+  if (const std::optional<Error> error = from->defined->WaitsForItself()) throw *error;
   if (args.dst == nullptr) {
     args.dst_size = source.bytes();
     args.event = nullptr;

@@ -252,13 +252,20 @@ std::span<const int64_t> CheckOptions(const PJRT_ExecuteOptions* options) {
                   "non_donatable_input_indices");
 }
 
+// A copy: the client may destroy the context when the call has returned.
+std::shared_ptr<const FfiUserData> UserData(const PJRT_ExecuteOptions* options) {
+  if (options == nullptr || !PJRT_METAL_HAS(*options, context) || options->context == nullptr) return nullptr;
+  const std::lock_guard lock(options->context->mutex);
+  return std::make_shared<const FfiUserData>(options->context->user_data);
+}
+
 struct Launched {
   std::vector<std::unique_ptr<PJRT_Buffer>> outputs;
   EventRef done;
 };
 
 Launched ExecuteOn(PJRT_LoadedExecutable& executable, PJRT_Device* device, std::span<PJRT_Buffer* const> arguments,
-                   std::span<const int64_t> non_donatable) {
+                   std::span<const int64_t> non_donatable, const std::shared_ptr<const FfiUserData>& user_data) {
   const std::shared_ptr<LoadedProgram> program = On(executable, device);
   std::vector<Buffer*> buffers;
   buffers.reserve(arguments.size());
@@ -268,7 +275,7 @@ Launched ExecuteOn(PJRT_LoadedExecutable& executable, PJRT_Device* device, std::
     }
     buffers.push_back(Required(arguments[i], "an argument").buffer.get());
   }
-  LoadedProgram::Result result = program->Execute(buffers, non_donatable);
+  LoadedProgram::Result result = program->Execute(buffers, non_donatable, user_data);
   Launched launched;
   launched.outputs.reserve(result.outputs.size());
   for (auto& output : result.outputs) {
@@ -304,11 +311,12 @@ void Execute(PJRT_LoadedExecutable_Execute_Args& args) {
     Required(args.argument_lists[i], args.num_args, "argument_lists' list");
     Required(args.output_lists[i], program.outputs.size(), "output_lists' list");
   }
+  const std::shared_ptr<const FfiUserData> user_data = UserData(args.options);
   std::vector<Launched> launched;  // given out only when every device has started
   for (size_t i = 0; i < num_devices; ++i) {
     launched.push_back(ExecuteOn(executable,
                                  chosen ? &Required(args.execute_device, "execute_device") : executable.devices[i],
-                                 {args.argument_lists[i], args.num_args}, non_donatable));
+                                 {args.argument_lists[i], args.num_args}, non_donatable, user_data));
   }
   for (size_t i = 0; i < num_devices; ++i) {
     for (size_t j = 0; j < launched[i].outputs.size(); ++j) {

@@ -20,6 +20,7 @@
 #include "csrc/runtime/client.h"
 #include "csrc/runtime/event.h"
 #include "csrc/runtime/executable.h"
+#include "csrc/runtime/ffi_registry.h"
 #include "csrc/runtime/program.h"
 
 namespace pjrt_metal {
@@ -124,7 +125,7 @@ struct PJRT_Buffer {
 struct PJRT_ExecuteContext {
   PJRT_METAL_HANDLE(PJRT_ExecuteContext)
   std::mutex mutex;
-  std::map<int64_t, void*> user_data;  // by FFI type id
+  pjrt_metal::FfiUserData user_data;
 };
 
 struct PJRT_Layouts_MemoryLayout {

@@ -1,9 +1,14 @@
 #include "csrc/runtime/event.h"
 
+#include <utility>
+
 #include "csrc/runtime/forked.h"
+#include "csrc/runtime/queue.h"
 
 namespace pjrt_metal {
 namespace {
+
+thread_local std::optional<Error> refusal;
 
 // In a fork nobody is left who would set an event.
 Error NeverSet() {
@@ -37,8 +42,21 @@ bool Event::IsReady() const {
   return ready_;
 }
 
+std::optional<Error> Event::WaitsForItself() const {
+  const Queue* const queue = queued_on_;
+  if (queue == nullptr || enqueued_on_ != nullptr || !Queue::CallsHostHere(queue) || IsReady()) return std::nullopt;
+  refusal = FailedPrecondition(
+      "a callback waits for a result of a program that was queued behind the one that called it, or of that one "
+      "itself: "
+      "neither could go on. Give the callback what it needs as an argument, or wait for it before the program starts");
+  return refusal;
+}
+
+std::optional<Error> Event::TakeRefusal() { return std::exchange(refusal, std::nullopt); }
+
 std::optional<Error> Event::Await() const {
   if (IsForked() && !IsReady()) return NeverSet();
+  if (auto error = WaitsForItself()) return error;
   std::unique_lock lock(mutex_);
   condition_.wait(lock, [this] { return ready_; });
   return error_;

@@ -130,6 +130,7 @@ class Execution {
   std::vector<AllocationRef> parameters, outputs;
   std::vector<StorageRef> kept;  // storages whose release tells the host something
   std::vector<Relayout> relayouts;
+  std::shared_ptr<const FfiUserData> user_data;
   AllocationRef arena;
   // The client may drop the executable while it runs.
   std::shared_ptr<const LoadedProgram> keep_loaded;
@@ -253,13 +254,13 @@ class Execution {
     for (const uint32_t slot : step.slots)
       addresses.push_back(bindings_[slot].allocation->data() + bindings_[slot].offset);
     if (!call.runs_programs()) {
-      encoder_->Host([&call, addresses = std::move(addresses)] { call.Run(addresses); });
+      encoder_->Host([&call, addresses = std::move(addresses), data = user_data] { call.Run(addresses, data.get()); });
       return;
     }
     // Nothing after it may be committed yet: the programs that it runs would wait for that.
     encoder_->Sync();
     const Queue::Nested nested(loaded_.device_->queue());
-    call.Run(addresses);
+    call.Run(addresses, user_data.get());
   }
 
   std::vector<EventRef> in_order_;  // inputs' that are not waited for; they come before `done`
@@ -349,12 +350,13 @@ void LoadedProgram::CheckArguments(std::span<Buffer* const> arguments) const {
   }
 }
 
-LoadedProgram::Result LoadedProgram::Execute(std::span<Buffer* const> arguments,
-                                             std::span<const int64_t> non_donatable) {
+LoadedProgram::Result LoadedProgram::Execute(std::span<Buffer* const> arguments, std::span<const int64_t> non_donatable,
+                                             std::shared_ptr<const FfiUserData> user_data) {
   RefuseIfForked();
   CheckArguments(arguments);
   device_->in_flight().AwaitRoom();
   auto execution = std::make_shared<Execution>(*this, program_);
+  execution->user_data = std::move(user_data);
   const size_t count = arguments.size();
 
   std::vector<StorageRef> storages(count);
@@ -448,6 +450,7 @@ LoadedProgram::Result LoadedProgram::Execute(std::span<Buffer* const> arguments,
   Queue& queue = device_->queue();
   const bool ready = std::ranges::all_of(
       execution->waits, [&](const EventRef& event) { return event->IsReady() || !execution->MustAwait(*event); });
+  execution->done->QueuedOn(&queue);
   // A device may still be working when an inline run returns.
   execution->keep_loaded = shared_from_this();
   if (!small_ || !ready || !queue.TryRunInline([&] { execution->Run(execution); })) {

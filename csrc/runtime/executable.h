@@ -21,11 +21,12 @@ class LoadedProgram : public std::enable_shared_from_this<LoadedProgram> {
     EventRef done;
   };
   // Enqueues one execution and returns; a small program on an idle device runs inline. `non_donatable`: indices
-  // of parameters that must not be donated though the program would. Donated arguments are deleted. Throws
-  // InvalidArgument for a wrong count, dtype, shape or device, or a deleted argument (message names the index,
-  // what was expected and what came). Errors later on travel in the outputs' events and `done`; those of a program with
-  // ordered effects are thrown here: JAX gives its token to the next such program, which would fail too.
-  Result Execute(std::span<Buffer* const> arguments, std::span<const int64_t> non_donatable);
+  // of parameters that must not be donated though the program would; `user_data`: for FFI handlers. Donated arguments
+  // are deleted. Throws InvalidArgument for a wrong count, dtype, shape or device, or a deleted argument (message names
+  // the index, what was expected and what came). Errors later on travel in the outputs' events and `done`; those of a
+  // program with ordered effects are thrown here: JAX gives its token to the next such program, which would fail too.
+  Result Execute(std::span<Buffer* const> arguments, std::span<const int64_t> non_donatable,
+                 std::shared_ptr<const FfiUserData> user_data = nullptr);
 
   const Program& program() const { return *program_; }
   LogicalDevice* device() const { return device_; }

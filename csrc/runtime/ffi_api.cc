@@ -71,7 +71,14 @@ xla_ffi::Error* TypeRegister(xla_ffi::TypeRegisterArgs* args) {
 }
 
 xla_ffi::Error* ContextGet(xla_ffi::ContextGetArgs* args) {
-  return NewError(Code::kNotFound, "this execution has no user data of type " + std::to_string(args->type->value));
+  return Guarded([&] {
+    const FfiUserData* data = ContextOf(args->context).user_data;
+    const auto found = data == nullptr ? FfiUserData::const_iterator() : data->find(args->type->value);
+    if (data == nullptr || found == data->end()) {
+      throw Error(Code::kNotFound, "this execution has no user data of type " + std::to_string(args->type->value));
+    }
+    args->data = found->second;
+  });
 }
 
 FfiState& StateOf(const xla_ffi::StateArgs& args) {

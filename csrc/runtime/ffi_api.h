@@ -30,6 +30,7 @@ struct FfiContext {
   int32_t device = 0;
   int64_t run = 0;
   std::array<FfiState*, xla_ffi::kStages> states{};
+  const FfiUserData* user_data = nullptr;  // of the execution, if it has some
 };
 
 const xla_ffi::Api& FfiApi();

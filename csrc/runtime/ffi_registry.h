@@ -4,12 +4,16 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 
 #include "csrc/runtime/xla_ffi.h"
 
 namespace pjrt_metal {
+
+// What a client gives the handlers of one execution, by type id.
+using FfiUserData = std::map<int64_t, void*>;
 
 // One handler a stage; only the last is required.
 using FfiHandlers = std::array<xla_ffi::Handler, xla_ffi::kStages>;

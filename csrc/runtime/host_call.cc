@@ -44,7 +44,7 @@ class FfiCall : public HostCall {
     CallStage(xla_ffi::kInstantiate, context, {});
   }
 
-  void Run(std::span<std::byte* const> addresses) const override {
+  void Run(std::span<std::byte* const> addresses, const FfiUserData* user_data) const override {
     std::vector<xla_ffi::Buffer> buffers;
     buffers.reserve(arrays_.size());
     for (size_t i = 0; i < arrays_.size(); ++i) {
@@ -54,6 +54,7 @@ class FfiCall : public HostCall {
     }
     std::array<FfiState, xla_ffi::kStages> states;
     FfiContext context = NewContext();
+    context.user_data = user_data;
     context.states[xla_ffi::kPrepare] = &states[xla_ffi::kPrepare];
     context.states[xla_ffi::kInitialize] = &states[xla_ffi::kInitialize];
     for (const int stage : {xla_ffi::kPrepare, xla_ffi::kInitialize, xla_ffi::kExecute}) {

@@ -134,7 +134,11 @@ class Parser {
         buffers += kernel.params.back() <= ParamKind::kOutput ? 1 : 0;
         args += kernel.params.back() == ParamKind::kArgs ? 1 : 0;
       }
-      if (args > 1 || buffers + args > kMaxBuffers) in_.Fail("kernel " + kernel.name + " binds too many buffers");
+      if (args > 1 || buffers + args > kMaxBuffers) {
+        in_.Fail("kernel " + kernel.name + " binds " + std::to_string(buffers) + " buffers and " +
+                 std::to_string(args) + " arguments; at most one argument, and " + std::to_string(kMaxBuffers) +
+                 " in all, fit");
+      }
       kernel.on_host = in_.Number<uint8_t>() != 0;
       buffers_.push_back(buffers);
       takes_args_.push_back(args == 1);

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "csrc/runtime/event.h"
+
 namespace pjrt_metal {
 namespace {
 
@@ -50,7 +52,7 @@ class PythonCall : public HostCall {
 
   bool runs_programs() const override { return true; }
 
-  void Run(std::span<std::byte* const> addresses) const override {
+  void Run(std::span<std::byte* const> addresses, const FfiUserData*) const override {
     std::vector<PythonArray> arrays;
     arrays.reserve(arrays_.size());
     for (size_t i = 0; i < arrays_.size(); ++i) {
@@ -63,9 +65,13 @@ class PythonCall : public HostCall {
       throw Error(Code::kUnavailable, "the program calls back into Python, which is not there (any more)");
     }
     std::string message;
+    Event::TakeRefusal();
     const int code = running.callback(id_, arrays.data(), operands_, arrays.data() + operands_,
                                       arrays.size() - operands_, Emit, &message);
-    if (code != 0) throw Error(static_cast<Code>(code), message);
+    if (code == 0) return;
+    if (const std::optional<Error> refusal = Event::TakeRefusal())
+      throw Error(refusal->code(), refusal->what() + ("\n" + message));
+    throw Error(static_cast<Code>(code), message);
   }
 
  private:

@@ -4,6 +4,8 @@
 
 namespace pjrt_metal {
 
+thread_local const Queue::Nested* Queue::innermost = nullptr;
+
 Queue::Queue() = default;
 
 Queue::~Queue() {
@@ -53,12 +55,20 @@ void Queue::Drain() {
   idle_.wait(lock, [this] { return tasks_.empty() && !running_; });
 }
 
-Queue::Nested::Nested(Queue& queue) : queue_(queue) {
+bool Queue::CallsHostHere(const Queue* queue) {
+  for (const Nested* nested = innermost; nested != nullptr; nested = nested->outer_) {
+    if (&nested->queue_ == queue) return true;
+  }
+  return false;
+}
+
+Queue::Nested::Nested(Queue& queue) : queue_(queue), outer_(std::exchange(innermost, this)) {
   const std::lock_guard lock(queue_.mutex_);
   before_ = std::exchange(queue_.nested_, std::this_thread::get_id());
 }
 
 Queue::Nested::~Nested() {
+  innermost = outer_;
   const std::lock_guard lock(queue_.mutex_);
   queue_.nested_ = before_;
 }

@@ -27,6 +27,9 @@ class Queue {
   void Drain();           // returns when everything submitted before has run
   bool RunsHere() const;  // this thread is in one of the tasks
 
+  // This thread is in host code that a task of the queue calls (see Nested). `queue` may be gone.
+  static bool CallsHostHere(const Queue* queue);
+
   // While one lives, what its thread submits runs at once: a task that calls the host's code, which may itself submit
   // tasks and wait for them, would otherwise wait for itself.
   class Nested {
@@ -37,9 +40,12 @@ class Queue {
     Nested& operator=(const Nested&) = delete;
 
    private:
+    friend class Queue;
     Queue& queue_;
     std::thread::id before_;
+    const Nested* outer_;  // of this thread
   };
+  static thread_local const Nested* innermost;
 
  private:
   bool BeginInline();

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "csrc/runtime/environment.h"
+#include "csrc/runtime/launch.h"
 #include "csrc/software/denormals.h"
 #include "csrc/software/host_cpu.h"
 #include "csrc/software/kernel_cache.h"
@@ -94,7 +95,6 @@ uint64_t CountThreads(const SoftwarePipeline& pipeline, const Grid& grid) {
   }
   uint64_t count = 1;
   for (const uint32_t size : grid.threads) {
-    if (size == 0) throw Internal(pipeline.name + ": launched with an empty grid");
     if (__builtin_mul_overflow(count, size, &count)) {
       throw InvalidArgument(pipeline.name + ": its grid has 2^64 threads or more");
     }
@@ -110,11 +110,7 @@ class SoftwareEncoder : public Encoder {
   void Dispatch(const Pipeline& abstract_pipeline, std::span<const Binding> buffers, std::span<const std::byte> args,
                 const Grid& grid) override {
     const auto& pipeline = static_cast<const SoftwarePipeline&>(abstract_pipeline);
-    if (buffers.size() != pipeline.buffers || args.empty() == pipeline.takes_args) {
-      throw Internal(pipeline.name + ": launched with " + std::to_string(buffers.size()) + " buffers and " +
-                     std::to_string(args.size()) + " bytes of arguments; it takes " + std::to_string(pipeline.buffers) +
-                     " buffers and " + (pipeline.takes_args ? "some" : "no") + " arguments");
-    }
+    CheckLaunch(pipeline.name, pipeline.buffers, pipeline.takes_args, buffers.size(), args.size(), grid);
     const uint64_t count = CountThreads(pipeline, grid);
     addresses_.resize(buffers.size());
     for (size_t i = 0; i < buffers.size(); ++i) addresses_[i] = Resolve(buffers[i], 0, pipeline.name.c_str());

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "csrc/runtime/environment.h"
+#include "csrc/runtime/launch.h"
 #include "csrc/software/host_cpu.h"
 #include "csrc/software/kernel_cache.h"
 #include "csrc/software/software_device.h"
@@ -47,12 +48,7 @@ class StrictEncoder : public Encoder {
     }
     const auto& pipeline = static_cast<const StrictPipeline&>(abstract_pipeline);
     const std::string& name = pipeline.kernel.name;
-    if (buffers.size() != pipeline.names.size() || args.empty() == pipeline.takes_args) {
-      throw Internal(name + ": launched with " + std::to_string(buffers.size()) + " buffers and " +
-                     std::to_string(args.size()) + " bytes of arguments; it takes " +
-                     std::to_string(pipeline.names.size()) + " buffers and " + (pipeline.takes_args ? "some" : "no") +
-                     " arguments");
-    }
+    CheckLaunch(name, pipeline.names.size(), pipeline.takes_args, buffers.size(), args.size(), grid);
     Grid wanted = grid;
     if (one_by_one_) std::fill_n(wanted.per_threadgroup, 3, 1);
     const Geometry geometry(name, wanted);

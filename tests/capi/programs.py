@@ -57,6 +57,47 @@ def add(target: str, count: int = 8, donate: bool = False, **fields: object) -> 
     )
 
 
+def many_buffers(target: str, buffers: int, arguments: int) -> bytes:
+    """A kernel with so many buffers and arguments, launched on one array of one element."""
+    kinds = (p.ParamKind.INPUT,) * (buffers - 1) + (p.ParamKind.OUTPUT,) + (p.ParamKind.ARGS,) * arguments
+    names = [f"device {'const ' if i < buffers - 1 else ''}float* b{i} [[buffer({i})]]" for i in range(buffers)]
+    names += [f"constant uint& n{i} [[buffer({buffers + i})]]" for i in range(arguments)]
+    total = " + ".join(f"*b{i}" for i in range(buffers - 1))
+    source = f"kernel void k_many({', '.join(names)}) {{ *b{buffers - 1} = {total}; }}\n"
+    return p.serialize(
+        p.Program(
+            name="many",
+            target=target,
+            fingerprint="many",
+            parameters=[tensor(1)],
+            outputs=[tensor(1)],
+            preamble="#include <metal_stdlib>\nusing namespace metal;\n",
+            kernels=[p.Kernel("k_many", source, kinds)],
+            slots=[p.Slot(p.SlotKind.PARAMETER, 0, 0, 4), p.Slot(p.SlotKind.OUTPUT, 0, 0, 4)],
+            body=(p.Launch(0, (0,) * (buffers - 1) + (1,), bytes(4 * arguments), (1, 1, 1)),),
+            text="module @many {}",
+        )
+    )
+
+
+def host_call(target: str, handler: str) -> bytes:
+    """f32[1], computed by an FFI handler that has no operands."""
+    return p.serialize(
+        p.Program(
+            name="host_call",
+            target=target,
+            fingerprint="host",
+            parameters=[],
+            outputs=[tensor(1)],
+            preamble="",
+            kernels=[],
+            slots=[p.Slot(p.SlotKind.OUTPUT, 0, 0, 4)],
+            body=(p.HostCall(handler, (), (p.HostArray(0, F32, (1,)),), struct.pack("<I", 0)),),
+            text="module @host {}",
+        )
+    )
+
+
 def copies(target: str, count: int = 4) -> bytes:
     """x -> (x, [1, 2, ...]): copies only, through the arena, with a constant. No kernel."""
     size = 4 * count

@@ -152,3 +152,20 @@ def test_library_calls(client: Client, fields: dict[str, object], message: str) 
 def test_a_sound_library_call_loads(api: Api, client: Client) -> None:
     """On the software device, which has no library, too."""
     assert try_to_load(api, client, programs.library_call(client.target))
+
+
+@pytest.mark.parametrize(
+    ("buffers", "arguments", "fits"), [(31, 0, True), (30, 1, True), (32, 0, False), (31, 1, False)]
+)
+def test_buffers_of_a_kernel(api: Api, client: Client, buffers: int, arguments: int, fits: bool) -> None:
+    """Metal's argument tables have 31 entries."""
+    blob = programs.many_buffers(client.target, buffers, arguments)
+    if not fits:
+        with pytest.raises(bare.PjrtError, match=f"k_many binds {buffers} buffers and {arguments} arguments"):
+            client.load(blob)
+        return
+    loaded = client.load(blob)
+    (result,) = client.execute(loaded, client.put(2.0))
+    assert client.floats(result) == [2.0 * (buffers - 1)]
+    client.destroy(result)
+    api.call("PJRT_LoadedExecutable_Destroy", executable=loaded)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from . import bare
+from . import bare, programs
 from .bare import Api
 from .harness import Client
 from .test_buffers import tiled
@@ -170,3 +170,74 @@ def test_private_extension_logs(api: Api, capfd: pytest.CaptureFixture[str]) -> 
     slot = ctypes.c_void_p.from_address(ctypes.addressof(found) + 40).value
     assert slot
     ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_double, ctypes.c_char_p)(slot)(None, 1.0, None)
+
+
+def test_user_data_reaches_handlers(api: Api, client: Client) -> None:
+    """What the client attaches to an execution's context, by type; an error for a type that it did not attach."""
+    functions = extension(api, FFI, "PJRT_FFI_Extension")
+    name = ctypes.create_string_buffer(b"capi.data")
+    kind = api.call(
+        "PJRT_FFI_Type_Register", functions.type_register, type_name=bare.address(name), type_name_size=9
+    ).type_id
+
+    class ContextGet(ctypes.Structure):
+        """XLA_FFI_ExecutionContext_Get_Args."""
+
+        _fields_ = (
+            ("struct_size", ctypes.c_size_t),
+            *((field, ctypes.c_void_p) for field in ("extension", "context", "type", "data")),
+        )
+
+    word = ctypes.sizeof(ctypes.c_void_p)
+
+    @ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+    def handler(frame: int) -> int | None:
+        # XLA_FFI_CallFrame: struct_size, extension, api, context, stage, operands (size, extension, count, kinds,
+        # values), results.
+        _, asked, table, context, _, *_ = words = list((ctypes.c_uint64 * 15).from_address(frame))
+        if asked:
+            return None  # for which version it was compiled
+        # XLA_FFI_Api: struct_size, extension, version (of three words), internal, then functions.
+        get = ctypes.c_void_p.from_address(table + context_get(table)).value or 0
+        number = ctypes.c_int64(kind)
+        args = ContextGet(ctypes.sizeof(ContextGet), None, context, ctypes.addressof(number), None)
+        error = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(get)(ctypes.addressof(args))
+        if error:
+            return int(error)
+        values = words[14]
+        buffer = ctypes.c_uint64.from_address(values).value
+        data = ctypes.c_uint64.from_address(buffer + 3 * word).value  # XLA_FFI_Buffer: size, extension, dtype, data
+        ctypes.c_float.from_address(data).value = ctypes.c_float.from_address(args.data or 0).value
+        return None
+
+    def context_get(table: int) -> int:
+        """The offset of XLA_FFI_ExecutionContext_Get: the seventh function."""
+        version_size = ctypes.c_size_t.from_address(table + 2 * word).value
+        return 2 * word + version_size + word + 6 * word
+
+    target = ctypes.create_string_buffer(b"capi.user_data")
+    platform = ctypes.create_string_buffer(b"metal")
+    api.call(
+        "PJRT_FFI_Register_Handler",
+        functions.register_handler,
+        target_name=bare.address(target),
+        target_name_size=14,
+        platform_name=bare.address(platform),
+        platform_name_size=5,
+        handler=ctypes.cast(handler, ctypes.c_void_p).value,
+    )
+    loaded = client.load(programs.host_call(client.target, "capi.user_data"))
+    for number in (2.5, 7.0):
+        content = ctypes.c_float(number)
+        context = api.call("PJRT_ExecuteContext_Create").context
+        data = bare.new("PJRT_FFI_UserData_Add_Args", context=context)
+        data.user_data.type_id, data.user_data.data = kind, ctypes.addressof(content)
+        api.invoke("PJRT_FFI_UserData_Add", data, functions.user_data_add)
+        options = bare.new("PJRT_ExecuteOptions", context=context)
+        (result,) = client.execute(loaded, options=bare.address(options))
+        assert client.floats(result) == [number]
+        client.destroy(result)
+        api.call("PJRT_ExecuteContext_Destroy", context=context)
+    with pytest.raises(bare.PjrtError, match=f"NOT_FOUND.*no user data of type {kind}"):
+        client.execute(loaded)
+    api.call("PJRT_LoadedExecutable_Destroy", executable=loaded)

@@ -264,6 +264,34 @@ def test_arrays_from_outside_and_programs_behind() -> None:
         np.testing.assert_array_equal(result, np.arange(3) * 2 + i + 1)
 
 
+@pytest.mark.parametrize("own", [False, True], ids=["behind", "own"])
+@pytest.mark.parametrize(
+    "use",
+    [np.asarray, jax.block_until_ready, lambda a: a + 1, lambda a: jnp.sort(a).block_until_ready(), jax.device_get],
+    ids=["asarray", "block", "operand", "sort", "get"],
+)
+def test_a_callback_that_would_wait_for_itself(own: bool, use: Callable[[Any], Any]) -> None:
+    """It asks for a result of a program that was queued behind its own, or of its own: an error that says so."""
+    queued = threading.Event()
+    results: list[Any] = []
+
+    def callback(x: Any) -> Any:
+        assert queued.wait(60)
+        np.asarray(use(results[0 if own else 1]))
+        return np.asarray(x)
+
+    function = jax.jit(lambda x: _pure(callback, x))
+    behind = jax.jit(lambda x: jnp.sort(x * 3))
+    x = jnp.arange(2048.0)
+    behind(x).block_until_ready()
+    results.append(function(x))
+    results.append(behind(x))
+    queued.set()
+    with forgotten_effects(), pytest.raises(Exception, match="queued behind the one that called it"):
+        results[0].block_until_ready()
+    np.testing.assert_array_equal(behind(x), np.arange(2048) * 3)
+
+
 def test_many_threads() -> None:
     function = jax.jit(lambda x: _pure(lambda x: np.asarray(x) + 1, x))
     results: list[float] = []
