@@ -109,9 +109,10 @@ def _bitcast(emitter: Emitter, op: Op, index: Index) -> Expr:
         part = emitter.index_value(index[-1] * result.bits, U32)
         bits = f"as_type<{u}>({element(index[:-1])})"
         return emitter.let(result, f"as_type<{result.msl}>({v}({bits} >> {part}))")
-    parts = []
-    for i in range(result.bits // source.bits):
-        parts.append(f"{v}({v}(as_type<{u}>({element((*index, constant(i)))})) << {i * source.bits})")
+    parts = [
+        f"{v}({v}(as_type<{u}>({element((*index, constant(i)))})) << {i * source.bits})"
+        for i in range(result.bits // source.bits)
+    ]
     return emitter.let(result, f"as_type<{result.msl}>({v}({' | '.join(parts)}))")
 
 
