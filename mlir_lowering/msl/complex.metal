@@ -152,5 +152,5 @@ inline V pjrt_complex_tan(V z) {
 template <typename V>
 inline V pjrt_complex_sign(V z) {
   const auto size = pjrt_hypot(z.x, z.y);
-  return size == 0.0f ? z : V(z.x / size, z.y / size);
+  return size == 0.0f ? V(z.x * 0.0f, z.y * 0.0f) : V(z.x / size, z.y / size);
 }

@@ -85,7 +85,7 @@ def test_power() -> None:
 
 
 EDGES = np.array(
-    [0, 1, -1, 1j, -1j, 3e38, 3e38j, 3e38 + 3e38j, 1e-38 + 1e-38j, 1e-30, complex(-0.0, 0.0)], np.complex64
+    [0, 1, -1, 1j, -1j, 3e38, 3e38j, 3e38 + 3e38j, 4e-38 + 4e-38j, 1e-30, complex(-0.0, 0.0)], np.complex64
 )
 
 
