@@ -195,7 +195,7 @@ PLANTS = (
         "GPU scatter's shares",
         "schedules/update_gpu.py",
         "if ({beginning % shares} == {share})",
-        "if ({beginning % max(shares - 1, 1)} == {share})",
+        "if ({beginning % (2 * shares)} == {share})",
         "apple9",
     ),
 )
