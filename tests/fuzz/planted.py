@@ -80,8 +80,8 @@ PLANTS = (
     Plant(
         "pointwise rows",
         "schedules/pointwise.py",
-        'f"const int end = min(begin + {STRIP}, {inner});"',
-        'f"const int end = min(begin + {STRIP}, {inner} - 1);"',
+        "r < min((strip + 1) * {rows_each}, {rows}); ++r)",
+        "r < min((strip + 1) * {rows_each}, {rows} - 1); ++r)",
     ),
     Plant(
         "pointwise flat",
