@@ -80,8 +80,8 @@ PLANTS = (
     Plant(
         "pointwise rows",
         "schedules/pointwise.py",
-        "r < min((strip + 1) * {rows_each}, {rows}); ++r)",
-        "r < min((strip + 1) * {rows_each}, {rows} - 1); ++r)",
+        "r < min((strip + 1) * {rows_each}, {rows})",
+        "r < min((strip + 1) * {rows_each}, {rows} - 1)",
     ),
     Plant(
         "pointwise flat",
