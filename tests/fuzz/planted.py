@@ -80,8 +80,8 @@ PLANTS = (
     Plant(
         "pointwise rows",
         "schedules/pointwise.py",
-        'f"const int end = min(begin + {STRIP}, {inner});"',
-        'f"const int end = min(begin + {STRIP}, {inner} - 1);"',
+        "r < min((strip + 1) * {rows_each}, {rows})",
+        "r < min((strip + 1) * {rows_each}, {rows} - 1)",
     ),
     Plant(
         "pointwise flat",
@@ -195,7 +195,7 @@ PLANTS = (
         "GPU scatter's shares",
         "schedules/update_gpu.py",
         "if ({beginning % shares} == {share})",
-        "if ({beginning % max(shares - 1, 1)} == {share})",
+        "if ({beginning % (2 * shares)} == {share})",
         "apple9",
     ),
 )
