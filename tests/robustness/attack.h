@@ -125,8 +125,7 @@ inline std::string Options(Random& random) {
       number(1, count()) + number(2, count()) + nested(3, nested(1, number(0, random.Below(3)).substr(1)));
   std::string options =
       nested(3, number(1, random.Below(3)) + number(4, count()) + number(5, count()) + nested(9, assignment));
-  for (size_t i = random.Below(4); i > 0; --i)
-    options[random.Below(options.size())] = static_cast<char>(random.Odd(8));
+  for (size_t i = random.Below(4); i > 0; --i) options[random.Below(options.size())] = static_cast<char>(random.Odd(8));
   if (random.OneIn(9)) options.resize(random.Below(options.size()));
   return options;
 }

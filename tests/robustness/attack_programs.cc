@@ -360,10 +360,11 @@ int main(int argc, char** argv) {
     }
   }
   alarm(0);
-  std::printf("programs: %llu changed, %llu refused, %llu loaded, %llu executed, %llu failed when executed; %llu compile options refused\n",
-              static_cast<unsigned long long>(count), static_cast<unsigned long long>(counts.refused),
-              static_cast<unsigned long long>(counts.loaded), static_cast<unsigned long long>(counts.executed),
-              static_cast<unsigned long long>(counts.failed),
-              static_cast<unsigned long long>(options_refused));
+  std::printf(
+      "programs: %llu changed, %llu refused, %llu loaded, %llu executed, %llu failed when executed; %llu compile "
+      "options refused\n",
+      static_cast<unsigned long long>(count), static_cast<unsigned long long>(counts.refused),
+      static_cast<unsigned long long>(counts.loaded), static_cast<unsigned long long>(counts.executed),
+      static_cast<unsigned long long>(counts.failed), static_cast<unsigned long long>(options_refused));
   return 0;
 }
