@@ -174,6 +174,17 @@ class Graph(Region):
     num_partitions: int = 1
 
 
+CONTROL_FLOW = ("stablehlo.while", "stablehlo.case", "stablehlo.if")
+
+
+def sequences(graph: Graph) -> Iterator[Region]:
+    """The graph and every region of control flow: those whose ops become steps. Each may be rewritten when it comes."""
+    yield graph
+    for op in graph.walk():
+        if op.name in CONTROL_FLOW:
+            yield from op.regions
+
+
 def has_effects(op: Op) -> bool:
     """Whether running `op` does more than compute its results: such ops stay, in the program's order."""
     if op.attrs.get("has_side_effect", False):

@@ -10,16 +10,6 @@ namespace {
 
 thread_local std::optional<Error> refusal;
 
-// In a fork nobody is left who would set an event.
-Error NeverSet() {
-  try {
-    RefuseIfForked();
-  } catch (const Error& error) {
-    return error;
-  }
-  return Internal("not a fork");
-}
-
 }  // namespace
 
 EventRef Event::Ready() {
@@ -47,15 +37,15 @@ std::optional<Error> Event::WaitsForItself() const {
   if (queue == nullptr || enqueued_on_ != nullptr || !Queue::CallsHostHere(queue) || IsReady()) return std::nullopt;
   refusal = FailedPrecondition(
       "a callback waits for a result of a program that was queued behind the one that called it, or of that one "
-      "itself: "
-      "neither could go on. Give the callback what it needs as an argument, or wait for it before the program starts");
+      "itself: neither could go on. Give the callback what it needs as an argument, or wait for it before the program "
+      "starts");
   return refusal;
 }
 
 std::optional<Error> Event::TakeRefusal() { return std::exchange(refusal, std::nullopt); }
 
 std::optional<Error> Event::Await() const {
-  if (IsForked() && !IsReady()) return NeverSet();
+  if (IsForked() && !IsReady()) return ForkedError();  // nobody is left who would set it
   if (auto error = WaitsForItself()) return error;
   std::unique_lock lock(mutex_);
   condition_.wait(lock, [this] { return ready_; });
@@ -63,7 +53,7 @@ std::optional<Error> Event::Await() const {
 }
 
 void Event::OnReady(Callback callback) {
-  if (IsForked() && !IsReady()) return callback(NeverSet());
+  if (IsForked() && !IsReady()) return callback(ForkedError());
   {
     const std::lock_guard lock(mutex_);
     if (!ready_) {

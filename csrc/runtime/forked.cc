@@ -4,8 +4,6 @@
 
 #include <atomic>
 
-#include "csrc/runtime/error.h"
-
 namespace pjrt_metal {
 namespace {
 
@@ -20,11 +18,14 @@ void NoteForks() {
 
 bool IsForked() { return forked.load(std::memory_order_relaxed); }
 
-void RefuseIfForked() {
-  if (!IsForked()) return;
-  throw FailedPrecondition(
+Error ForkedError() {
+  return FailedPrecondition(
       "this process is a fork of one that used metal, whose threads it does not have: start processes with "
       "multiprocessing's \"spawn\" or \"forkserver\", or fork before the first use");
+}
+
+void RefuseIfForked() {
+  if (IsForked()) throw ForkedError();
 }
 
 }  // namespace pjrt_metal

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mlir_lowering.graph import Graph, Op, Region, TensorType, Value, has_effects
+from mlir_lowering.graph import CONTROL_FLOW, Graph, Op, Region, TensorType, Value, has_effects
 from mlir_lowering.monoids import identity, monoid_of
 from mlir_lowering.passes.fold import constant_of, fold_op, splat_of
 from mlir_lowering.targets import Target
@@ -82,7 +82,7 @@ class _Simplifier:
 
 def _without_elements(op: Op) -> list[Op]:
     """What takes the place of an op that has nothing to compute, or nothing to compute from: one op a result."""
-    if op.name in ("stablehlo.constant", "stablehlo.while", "stablehlo.case", "stablehlo.if") or has_effects(op):
+    if op.name in ("stablehlo.constant", *CONTROL_FLOW) or has_effects(op):
         return []
     if all(v.type.size == 0 for v in op.results):
         return [
@@ -95,10 +95,6 @@ def _without_elements(op: Op) -> list[Op]:
             Op("stablehlo.broadcast_in_dim", [init], [v.type], {"broadcast_dimensions": ()}, loc=op.loc)
             for init, v in zip(inits, op.results, strict=True)
         ]
-    count = {"stablehlo.scatter": (len(op.operands) - 1) // 2 + 1, "stablehlo.dynamic_update_slice": 1}.get(op.name)
-    if count is not None and op.operands[count].type.size == 0:
-        # Nothing is updated: each result is its operand.
-        return [_reshape(x, v.type, op) for x, v in zip(op.operands, op.results, strict=False)]
     return []
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from mlir_lowering.graph import Graph, Op, Region, TensorType, clone_region
+from mlir_lowering.graph import Graph, Op, Region, TensorType, clone_region, sequences
 from mlir_lowering.passes.simplify import starts_from_identity
 from mlir_lowering.schedules import fold_gpu
 from mlir_lowering.schedules.reduce import COLUMNS, WORK
@@ -24,11 +24,8 @@ GPU_WORK = 16
 
 def run(graph: Graph, target: Target) -> None:
     """Rewrites reductions in the graph and in every region of control flow."""
-    _rewrite(graph, target)
-    for op in graph.walk():
-        if op.name in ("stablehlo.while", "stablehlo.case", "stablehlo.if"):
-            for region in op.regions:
-                _rewrite(region, target)
+    for region in sequences(graph):
+        _rewrite(region, target)
 
 
 def _rewrite(region: Region, target: Target) -> None:

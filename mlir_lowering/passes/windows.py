@@ -25,7 +25,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mlir_lowering.dtypes import I32, PRED
-from mlir_lowering.graph import Graph, Op, Region, ScatterDimensionNumbers, TensorType, Value, clone_region, free_values
+from mlir_lowering.graph import (
+    Graph,
+    Op,
+    Region,
+    ScatterDimensionNumbers,
+    TensorType,
+    Value,
+    clone_region,
+    free_values,
+    sequences,
+)
 from mlir_lowering.monoids import identity, monoid_of
 from mlir_lowering.passes.fold import splat_of
 from mlir_lowering.registry import OPS
@@ -42,11 +52,8 @@ FEW_COMPARISONS = 128
 
 def run(graph: Graph, target: Target) -> None:
     """Rewrites windows in the graph and in every region of control flow."""
-    _rewrite(graph, target)
-    for op in graph.walk():
-        if op.name in ("stablehlo.while", "stablehlo.case", "stablehlo.if"):
-            for region in op.regions:
-                _rewrite(region, target)
+    for region in sequences(graph):
+        _rewrite(region, target)
 
 
 def _rewrite(region: Region, target: Target) -> None:
