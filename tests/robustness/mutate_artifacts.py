@@ -18,6 +18,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 from tests.capi import bare
 from tests.capi.harness import Client
+from tests.robustness.attack_artifacts import mutated
 
 LOADED = 10  # one in so many is loaded, too: its kernels are compiled
 
@@ -51,22 +52,9 @@ def artifacts() -> list[bytes]:
 
 
 def mutants(count: int, seed: int) -> Iterator[bytes]:
-    rng = np.random.default_rng(seed)
     originals = artifacts()
     for number in range(count):
-        data = bytearray(originals[number % len(originals)])
-        for _ in range(rng.integers(1, 4)):
-            at = int(rng.integers(len(data)))
-            match rng.integers(4):
-                case 0:
-                    data[at] ^= 1 << int(rng.integers(8))
-                case 1:
-                    data[at] = int(rng.integers(256))
-                case 2:
-                    del data[at : at + int(rng.integers(1, 5))]
-                case _:
-                    data[at:at] = rng.bytes(int(rng.integers(1, 5)))
-        yield bytes(data)
+        yield mutated(originals[number % len(originals)], np.random.default_rng([seed, number]))
 
 
 def main(count: int, seed: int) -> None:

@@ -43,8 +43,11 @@ def corpus(target: str, folder: Path) -> Path:
     return path
 
 
-def attack(name: str, kind: str = "address") -> Path:
-    return sanitized.attacker(kind, HERE / "plain_device.cc", HERE / f"{name}.cc")
+def attack(name: str) -> Path:
+    """Of NAME.cc and NAME_*.cc."""
+    return sanitized.attacker(
+        "address", HERE / "plain_device.cc", HERE / f"{name}.cc", *sorted(HERE.glob(f"{name}_*.cc"))
+    )
 
 
 def programs(folder: Path, count: int, target: str, seed: int = 1) -> None:
