@@ -27,7 +27,7 @@ def _isolate() -> None:
     # What nobody wrote shows in the numbers, on every device.
     os.environ.setdefault("PJRT_METAL_POISON", "1")
     os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
-    os.environ.setdefault("PJRT_METAL_VERIFY", "1")  # also in processes that tests start
+    os.environ.setdefault("PJRT_METAL_VERIFY_IR", "1")  # also in processes that tests start
     # Processes that tests start with -c or -m would otherwise look in the checkout first.
     os.environ["PYTHONSAFEPATH"] = "1"
     if "PYTEST_XDIST_WORKER" not in os.environ:

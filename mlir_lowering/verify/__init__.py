@@ -1,6 +1,6 @@
 """Verifiers of the compiler's own representations (Graph, groups, buffer plan), run after the stage that made them.
 
-They share nothing with the code that they check but the data it made. PJRT_METAL_VERIFY=1 turns them on (all our tests
+They share nothing with the code that they check but the data it made. PJRT_METAL_VERIFY_IR=1 turns them on (all our tests
 do), and PJRT_METAL_DUMP does. Each takes time about linear in the program.
 """
 
@@ -21,4 +21,4 @@ class VerificationError(CompileError):
 
 
 def enabled() -> bool:
-    return os.environ.get("PJRT_METAL_VERIFY", "0") not in ("", "0") or bool(os.environ.get("PJRT_METAL_DUMP"))
+    return os.environ.get("PJRT_METAL_VERIFY_IR", "0") not in ("", "0") or bool(os.environ.get("PJRT_METAL_DUMP"))

@@ -37,6 +37,9 @@ def _pool(x: jax.Array, size: int = 3, padding: str = "SAME") -> jax.Array:
 
 
 NHWC, NCHW = ("NHWC", "HWIO", "NHWC"), ("NCHW", "OIHW", "NCHW")
+# The last element is the largest: what is added one place behind it leaves the array.
+SPIKE = np.random.default_rng(2).standard_normal((25, 37), np.float32)
+SPIKE[-1, -1] = 100
 # Name: function, shapes of its arguments, what a kernel's first comment says.
 CASES: dict[str, tuple[Callable[..., Any], tuple[Shape, ...], str]] = {
     "pointwise": (lambda x: jnp.tanh(x) + 1, ((777,),), "Pointwise over n"),
@@ -66,7 +69,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Shape, ...], str]] = {
         "a thread computes",
     ),
     "window": (_pool, ((9, 13),), "Pointwise over"),
-    "select and scatter": (jax.grad(lambda x: (_pool(x, 2, "VALID") ** 2).sum()), ((24, 36),), ""),
+    "select and scatter": (jax.grad(lambda x: (_pool(x + SPIKE, 3, "VALID") ** 2).sum()), ((25, 37),), ""),
     "cumulative sum": (lambda x: jnp.cumsum(x, 0), ((20, 7),), ""),
     "update of a slice": (lambda x, y: lax.dynamic_update_slice(x, y, (3, 3)), ((9, 13), (6, 10)), ""),
     "scatter": (lambda x, y: x.at[jnp.array([1, 8, 4, 1])].add(y), ((9, 5), (4, 5)), ""),

@@ -37,13 +37,13 @@ def faulty(run: Runner, folder: Path, fault: str, **changes: str) -> tuple[int, 
     return process.returncode, log
 
 
-@pytest.mark.parametrize("room", [0, 1, 100, 5000])
+@pytest.mark.parametrize("room", [0, 1, 100, 2000])
 def test_full_cache(run: Runner, room: int) -> None:
     run.cache.mkdir(mode=0o700)
     status, log = faulty(run, run.cache, f"full:{room}")
     assert status == 0, log
     assert "No space left on device" in log
-    assert not list(run.cache.iterdir())  # nothing half-written stays
+    assert {path.name for path in run.cache.iterdir()} <= {"trimmed"}  # nothing half-written stays
     run("add")
     run("add", PATH="")  # from the cache
 
@@ -122,7 +122,7 @@ COMPILERS: dict[str, tuple[str, str]] = {
     "writes garbage": (OUTPUT + "head -c 5000 /dev/urandom > $output\n", r"could not be loaded"),
     "writes an empty file": (OUTPUT + ": > $output\n", r"could not be loaded"),
     "writes half a library": (
-        'g++ "$@" || exit 1\n' + OUTPUT + "head -c 3000 $output > $output.half; mv $output.half $output\n",
+        'g++ "$@" || exit 1\n' + OUTPUT + "head -c $(($(wc -c < $output) / 2)) $output > $output.half; mv $output.half $output\n",
         r"wrote half a library",
     ),
     "writes another library": (
