@@ -20,7 +20,7 @@ COMPILERS = {".cc": ["g++", "-std=c++20", *WARNINGS, "-O1"]}
 # csrc/software and what it uses of csrc/runtime.
 SOFTWARE = [
     *sorted((ROOT / "csrc/software").glob("*.cc")),
-    *(ROOT / f"csrc/runtime/{name}.cc" for name in ("cache_folder", "environment", "files", "hash", "log")),
+    *(ROOT / f"csrc/runtime/{name}.cc" for name in ("cache_folder", "environment", "files", "hash", "log", "process")),
 ]
 
 

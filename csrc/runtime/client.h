@@ -78,8 +78,9 @@ class Client {
   // `options`: PJRT create options as text, e.g. {"memory_fraction", "0.75"}. Throws for an unknown one.
   // memory_fraction: of the device's memory, how much may be allocated. trusted_programs: this process's jaxlib wrote
   // the programs itself (see mlir_lowering/compile_process.py). ignore_host_layout: reads to the host come in
-  // the array's own layout, whatever is asked for (see csrc/pjrt/host.cc). compiler_version: becomes part of the platform's
-  // version, by which JAX's compilation cache tells programs of different compilers apart.
+  // the array's own layout, whatever is asked for (see csrc/pjrt/host.cc). compiler_version: becomes part of the
+  // platform's version, by which JAX's compilation cache tells programs of different compilers apart. trial_command:
+  // see SetTrialCommand (library_trial.h).
   explicit Client(const std::map<std::string, std::string>& options);
   ~Client();
   std::span<const std::unique_ptr<LogicalDevice>> devices() const { return devices_; }

@@ -17,7 +17,7 @@
 #include "csrc/runtime/device.h"
 #include "csrc/runtime/files.h"
 #include "csrc/runtime/log.h"
-#include "csrc/software/process.h"
+#include "csrc/runtime/process.h"
 
 namespace pjrt_metal {
 namespace {
@@ -143,7 +143,7 @@ TrialOutcome TryInChild(std::span<const Trial> trials) {
     const std::vector<std::string> command = Command(folder.path() + "/calls");
     if (command.empty()) throw Error(Code::kUnavailable, "nobody has said how to make one");
     const std::string output = folder.path() + "/output";
-    const software::ProcessResult child = software::RunProcess(command, output, kPatience);
+    const ProcessResult child = RunProcess(command, output, kPatience);
     const Progress progress = Read(ReadFile(output).value_or(""));
     outcome.survived = std::min(progress.done, trials.size());
     const bool ended_it = child.timed_out || IsCrash(child.signal) || IsCrash(child.exit_status - kCrashed);

@@ -13,7 +13,7 @@
 #include "csrc/runtime/environment.h"
 #include "csrc/runtime/error.h"
 #include "csrc/runtime/files.h"
-#include "csrc/software/process.h"
+#include "csrc/runtime/process.h"
 
 namespace pjrt_metal::software {
 namespace {

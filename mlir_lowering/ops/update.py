@@ -191,7 +191,7 @@ register(
                 inputs=_inputs((60, 4), (300, 1), (300, 8, 4), 53),
             ),
         ),
-        rtol=1e-5,
-        atol=1e-4,
+        rtol=2e-6,
+        atol=1e-5,
     )
 )

@@ -133,8 +133,8 @@ register(
                 " window_dilations = array<i64: 3>, padding = dense<[[50, 46]]> : tensor<1x2xi64>",
             ),
         ),
-        rtol=1e-5,
-        atol=1e-5,
+        rtol=2e-6,
+        atol=1e-6,
     )
 )
 

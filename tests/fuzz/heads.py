@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -256,6 +257,36 @@ def _numbers(pairs: list[tuple[str, list[int]]], vector: int) -> str:
     return ", ".join([*words, f"index_vector_dim = {vector}"])
 
 
+class _Batches(NamedTuple):
+    """The places that a gather or scatter has indices for, and how they stand in its arrays."""
+
+    vector: int  # index_vector_dim
+    indices: tuple[int, ...]  # the shape of the indices
+    indices_batching: list[int]  # their batching dimensions
+    windows: list[int]  # which dimensions of result or updates are a window's
+    shape: tuple[int, ...]  # of the result or the updates
+
+
+def _batches(g: Generator, x: Var, mapped: list[int], batching: list[int], inner: list[int]) -> _Batches:
+    """`mapped`: the dimensions of `x` that an index names; `inner`: a window's extents."""
+    batch = [g.choose(g.dims) if g.chance(0.5) else g.between(1, 4) for _ in range(g.between(0, 2))]
+    for d in batching:
+        batch.insert(0, x.shape[d])
+    implicit = len(mapped) == 1 and g.chance(0.3)
+    vector = len(batch) if implicit else g.between(0, len(batch))
+    indices = list(batch)
+    if not implicit:
+        indices.insert(vector, len(mapped))
+    indices_batching = [0 + (vector <= 0 and not implicit) for _ in batching]
+    total = len(batch) + len(inner)
+    if total > 5 or math.prod(batch) * math.prod(inner) > g.limit:
+        raise Reject("large")
+    windows = sorted(int(i) for i in g.rng.permutation(total)[: len(inner)])
+    a, b = iter(inner), iter(batch)
+    shape = tuple(next(a) if d in windows else next(b) for d in range(total))
+    return _Batches(vector, tuple(indices), indices_batching, windows, shape)
+
+
 def gather(g: Generator) -> None:
     x = g.pick(lambda v: 0 < len(v.shape) <= 4 and v.size > 0)
     rank = len(x.shape)
@@ -265,43 +296,29 @@ def gather(g: Generator) -> None:
              for d, n in enumerate(x.shape)]  # fmt: skip
     collapsed = [d for d in range(rank) if sizes[d] == 1 and d not in batching and g.chance(0.7)]
     inner = [sizes[d] for d in range(rank) if d not in collapsed and d not in batching]
-    batch = [g.choose(g.dims) if g.chance(0.5) else g.between(1, 4) for _ in range(g.between(0, 2))]
-    for d in batching:
-        batch.insert(0, x.shape[d])
-    implicit = len(mapped) == 1 and g.chance(0.3)
-    vector = len(batch) if implicit else g.between(0, len(batch))
-    ishape = list(batch)
-    if not implicit:
-        ishape.insert(vector, len(mapped))
-    indices_batching = [0 + (vector <= 0 and not implicit) for _ in batching]
-    total = len(batch) + len(inner)
-    if total > 5 or math.prod(batch) * math.prod(inner) > g.limit:
-        raise Reject("large")
-    offset = sorted(int(i) for i in g.rng.permutation(total)[: len(inner)])
-    a, b = iter(inner), iter(batch)
-    out = [next(a) if d in offset else next(b) for d in range(total)]
-    indices = _indices(g, tuple(ishape), [x.shape[d] - sizes[d] for d in mapped], vector)
+    at = _batches(g, x, mapped, batching, inner)
+    indices = _indices(g, at.indices, [x.shape[d] - sizes[d] for d in mapped], at.vector)
     numbers = _numbers(
         [
-            ("offset_dims", offset),
+            ("offset_dims", at.windows),
             ("collapsed_slice_dims", collapsed),
             ("operand_batching_dims", batching),
-            ("start_indices_batching_dims", indices_batching),
+            ("start_indices_batching_dims", at.indices_batching),
             ("start_index_map", mapped),
         ],
-        vector,
+        at.vector,
     )
     g.one(
         "gather",
         [x, indices],
-        (tuple(out), x.dtype),
+        (at.shape, x.dtype),
         {
             "dimension_numbers": f"#stablehlo.gather<{numbers}>",
             "slice_sizes": i64s(sizes),
             "_sizes": sizes,
             "_gather": {
-                "offset": offset, "collapsed": collapsed, "batching": batching,
-                "indices_batching": indices_batching, "map": mapped, "vector": vector,
+                "offset": at.windows, "collapsed": collapsed, "batching": batching,
+                "indices_batching": at.indices_batching, "map": mapped, "vector": at.vector,
             },
         },
     )  # fmt: skip
@@ -318,35 +335,21 @@ def scatter(g: Generator) -> None:
         for d, n in enumerate(x.shape)
         if d not in inserted and d not in batching
     ]
-    batch = [g.choose(g.dims) if g.chance(0.5) else g.between(1, 4) for _ in range(g.between(0, 2))]
-    for d in batching:
-        batch.insert(0, x.shape[d])
-    implicit = len(mapped) == 1 and g.chance(0.3)
-    vector = len(batch) if implicit else g.between(0, len(batch))
-    ishape = list(batch)
-    if not implicit:
-        ishape.insert(vector, len(mapped))
-    indices_batching = [0 + (vector <= 0 and not implicit) for _ in batching]
-    total = len(batch) + len(inner)
-    if total > 5 or math.prod(batch) * math.prod(inner) > g.limit:
-        raise Reject("large")
-    window = sorted(int(i) for i in g.rng.permutation(total)[: len(inner)])
-    a, b = iter(inner), iter(batch)
-    ushape = [next(a) if d in window else next(b) for d in range(total)]
+    at = _batches(g, x, mapped, batching, inner)
     kinds = ["replace", *_monoids(x.dtype)]
     kind = g.choose(kinds)
     highs = [x.shape[d] - 1 for d in mapped]
-    indices = _indices(g, tuple(ishape), highs, vector)
-    updates = g.of(tuple(ushape), x.dtype)
+    indices = _indices(g, at.indices, highs, at.vector)
+    updates = g.of(at.shape, x.dtype)
     numbers = _numbers(
         [
-            ("update_window_dims", window),
+            ("update_window_dims", at.windows),
             ("inserted_window_dims", inserted),
             ("input_batching_dims", batching),
-            ("scatter_indices_batching_dims", indices_batching),
+            ("scatter_indices_batching_dims", at.indices_batching),
             ("scatter_dims_to_operand_dims", mapped),
         ],
-        vector,
+        at.vector,
     )
     g.emit(
         "scatter",
@@ -356,8 +359,8 @@ def scatter(g: Generator) -> None:
             "scatter_dimension_numbers": f"#stablehlo.scatter<{numbers}>",
             "_kinds": [kind],
             "_scatter": {
-                "window": window, "inserted": inserted, "batching": batching,
-                "indices_batching": indices_batching, "map": mapped, "vector": vector,
+                "window": at.windows, "inserted": inserted, "batching": batching,
+                "indices_batching": at.indices_batching, "map": mapped, "vector": at.vector,
             },
         },
         [body([kind], [x.dtype])],

@@ -1,4 +1,4 @@
-#include "csrc/software/process.h"
+#include "csrc/runtime/process.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -21,7 +21,7 @@
 extern char** environ;
 #endif
 
-namespace pjrt_metal::software {
+namespace pjrt_metal {
 namespace {
 
 bool IsProgram(const std::string& path) {
@@ -140,4 +140,4 @@ std::string ShellText(const std::vector<std::string>& command) {
   return text;
 }
 
-}  // namespace pjrt_metal::software
+}  // namespace pjrt_metal

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace pjrt_metal::software {
+namespace pjrt_metal {
 
 // The path of an executable file: `name` itself if it has a slash, else the first on PATH. Empty:
 // there is none.
@@ -27,4 +27,4 @@ ProcessResult RunProcess(const std::vector<std::string>& command, const std::str
 // The command as one would type it.
 std::string ShellText(const std::vector<std::string>& command);
 
-}  // namespace pjrt_metal::software
+}  // namespace pjrt_metal
