@@ -147,7 +147,7 @@ void WorkOfACommandBufferIsBounded() {
     const Paused paused;
     for (int i = 0; i < 2; ++i) submit(i, {100});  // the GPU has work
     EXPECT(FakeCommitted() - before == 2);
-    submit(2, {10 * kBillion, 10 * kBillion, UINT64_MAX, UINT64_MAX});
+    submit(2, {6 * kBillion, 6 * kBillion, 10 * kBillion, UINT64_MAX, UINT64_MAX});
     committed = FakeCommitted() - before;
     submit(3, {4 * kBillion, 4 * kBillion});  // open
     submit(4, {2 * kBillion - 100, 100});     // and full
@@ -155,8 +155,8 @@ void WorkOfACommandBufferIsBounded() {
     submit(6, {6 * kBillion, 100});           // the last one's must go first
   }
   EXPECT(log.InOrder(7) && log.errors().empty());
-  EXPECT(committed == 6);
-  EXPECT(FakeCommitted() - before == 9);
+  EXPECT(committed == 7);
+  EXPECT(FakeCommitted() - before == 10);
 }
 
 void OldBatchesAreCommitted() {

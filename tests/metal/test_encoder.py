@@ -67,14 +67,14 @@ FAULTS = [
         "!Joins(recording_.work, grid.work)",
         "false",
         "work_of_a_command_buffer_is_bounded",
-        "committed == 6",
+        "committed == 7",
     ),
     (
         "command_queue.cc",
         "!open_->commands->Takes(recording)",
         "false",
         "work_of_a_command_buffer_is_bounded",
-        "FakeCommitted() - before == 9",
+        "committed == 7",
     ),
     ("encoder.cc", "if (encoded_)", "if (false)", "abandoned_submissions", "ran"),
 ]
