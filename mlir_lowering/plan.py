@@ -444,7 +444,8 @@ class _Planner:
 
     def launch(self, call: KernelCall) -> Launch:
         slots = tuple(self.slot(v) for v in call.buffers)
-        return Launch(self.kernel_number(call.kernel), slots, call.args, call.threads, call.per_threadgroup)
+        kernel = self.kernel_number(call.kernel)
+        return Launch(kernel, slots, call.args, call.threads, call.per_threadgroup, call.work)
 
     def kernel_number(self, kernel: Kernel) -> int:
         number = self.kernel_numbers.setdefault(kernel.name, len(self.result.kernels))

@@ -2,7 +2,7 @@
 
 Format (all little-endian; csrc/runtime/program.cc reads it and verifies every bound):
 
-    header   magic b"PJMP", u32 version (=2), u64 size of the payload, u64 CRC-32 (zlib's) of the payload
+    header   magic b"PJMP", u32 version (=3), u64 size of the payload, u64 CRC-32 (zlib's) of the payload
     payload  str name, str target, str fingerprint,
              u32 num_replicas, u32 num_partitions,
              vec<tensor> parameters, vec<tensor> outputs,
@@ -15,7 +15,8 @@ Format (all little-endian; csrc/runtime/program.cc reads it and verifies every b
     slot        u8 kind, u32 index, u64 offset, u64 bytes
     sequence    vec<step>
     step        u8 kind, then
-      launch    u32 kernel, vec<u32> slots, bytes args, u32 threads[3], u32 per_threadgroup[3]
+      launch    u32 kernel, vec<u32> slots, bytes args, u32 threads[3], u32 per_threadgroup[3],
+                u64 work (innermost iterations of all threads at most: work.py; at least one a thread)
       copy      u32 source, u32 destination                          (slots of equal size)
       while     u32 predicate slot, sequence condition, sequence body, i64 trip_count (-1: unknown)
       case      u32 index slot, vec<sequence> branches
@@ -48,12 +49,14 @@ width, padding for top, bottom, left, right. Sources and results are NHWC or NCH
 from __future__ import annotations
 
 import enum
+import math
 import struct
 import zlib
 from dataclasses import dataclass, field
 
 MAGIC = b"PJMP"
-VERSION = 2
+VERSION = 3
+_MAX_WORK = 2**64 - 1
 
 
 class ParamKind(enum.IntEnum):
@@ -111,6 +114,7 @@ class Launch:
     args: bytes
     threads: tuple[int, int, int]
     per_threadgroup: tuple[int, int, int] = (0, 0, 0)
+    work: int = 0  # innermost iterations of all threads at most; fewer than threads: one each
 
 
 @dataclass(frozen=True)
@@ -254,6 +258,7 @@ class _Writer:
                 self.vector("I", step.slots)
                 self.blob(step.args)
                 self.pack("6I", *step.threads, *step.per_threadgroup)
+                self.pack("Q", min(max(step.work, math.prod(step.threads)), _MAX_WORK))
             case Copy():
                 self.pack("BII", 1, step.source, step.destination)
             case While():

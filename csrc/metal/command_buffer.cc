@@ -48,11 +48,12 @@ void CommandBuffer::EndEncoder() {
 
 void CommandBuffer::Encode(const Recording& recording) {
   const Pool pool;
+  bytes_ += recording.bytes;
+  work_ += recording.work;
   for (const auto& command : recording.commands) {
     std::visit([&](const auto& one) { Encode(one, recording); }, command);
     ++commands_;
   }
-  bytes_ += recording.bytes;
 }
 
 void CommandBuffer::Encode(const Launch& launch, const Recording& recording) {

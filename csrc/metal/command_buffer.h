@@ -27,7 +27,9 @@ class CommandBuffer {
   // Throws what Metal refuses; the commands before that one stay.
   void Encode(const Recording& recording);
   size_t commands() const { return commands_; }
-  bool IsLong() const { return commands_ >= kLongCommands || bytes_ >= kLongBytes; }
+  bool IsLong() const { return commands_ >= kLongCommands || bytes_ >= kLongBytes || work_ >= kLongWork; }
+  // Only before it is long.
+  bool Takes(const Recording& recording) const { return commands_ == 0 || Joins(work_, recording.work); }
   // MPSGraph has committed a part.
   bool continued() const { return !committed_.empty(); }
   // `handler` is called once, on a thread of Metal's, when all is complete.
@@ -70,6 +72,7 @@ class CommandBuffer {
   size_t commands_ = 0;
   uint64_t graph_number_ = 0;  // as which library calls report their errors; 0: there are none
   uint64_t bytes_ = 0;
+  uint64_t work_ = 0;
 };
 
 }  // namespace pjrt_metal::metal

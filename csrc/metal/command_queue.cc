@@ -47,6 +47,7 @@ void CommandQueue::EncodeLocked(Lock& lock, const Recording& recording, const Su
   if (!in_turn() && !submission->error) submission->error = Internal("a library call is submitted by a host step");
   if (submission->error) return;
   try {
+    if (open_ && open_->commands && !open_->commands->Takes(recording)) Seal();
     CommandBuffer& commands = OpenCommandBuffer();
     std::vector<SubmissionRef>& parts = open_->parts;
     if (std::ranges::find(parts, submission) == parts.end()) parts.push_back(submission);

@@ -38,6 +38,7 @@ class MetalEncoder : public Encoder {
  private:
   void Bind(const Range& range);
   void Record(const Command& command);
+  void Encode();
 
   std::shared_ptr<CommandQueue> queue_;
   CopyKernels copy_kernels_;
@@ -88,7 +89,10 @@ void MetalEncoder::Bind(const Range& range) {
 
 void MetalEncoder::Record(const Command& command) {
   recording_.commands.push_back(command);
-  if (!recording_.IsLong()) return;  // the GPU need not wait for the end of a long submission
+  if (recording_.IsLong()) Encode();  // the GPU need not wait for the end of a long submission
+}
+
+void MetalEncoder::Encode() {
   encoded_ = true;
   queue_->Encode(recording_, submission_);
   recording_.Clear();
@@ -103,6 +107,7 @@ void MetalEncoder::Dispatch(const Pipeline& abstract_pipeline, std::span<const B
   CheckLaunch(pipeline.name, pipeline.buffers.size(), pipeline.args_index >= 0, buffers.size(), args.size(), grid);
   const Size threads = {grid.threads[0], grid.threads[1], grid.threads[2]};
   const Size threadgroup = Threadgroup(pipeline, grid);
+  if (!recording_.commands.empty() && !Joins(recording_.work, grid.work)) Encode();
   const Launch launch = {
       &pipeline,  recording_.buffers.size(), buffers.size(), recording_.arguments.size(), args.size(), threads,
       threadgroup};
@@ -110,6 +115,7 @@ void MetalEncoder::Dispatch(const Pipeline& abstract_pipeline, std::span<const B
     Bind(Resolve(buffers[i], 0, pipeline.buffers[i], pipeline.name));
   }
   recording_.arguments.insert(recording_.arguments.end(), args.begin(), args.end());
+  recording_.work += grid.work;
   Record(launch);
 }
 
@@ -135,7 +141,8 @@ void MetalEncoder::Copy(Binding source, Binding destination, size_t bytes) {
       const size_t chunk = std::min(kCopyThreads * width, end - done);
       const Binding ends[] = {{source.allocation, source.offset + done, chunk},
                               {destination.allocation, destination.offset + done, chunk}};
-      Dispatch(*copy_kernels_(width), ends, {}, {{static_cast<uint32_t>(chunk / width), 1, 1}, {0, 0, 0}});
+      const auto threads = static_cast<uint32_t>(chunk / width);
+      Dispatch(*copy_kernels_(width), ends, {}, {{threads, 1, 1}, {0, 0, 0}, threads});
       done += chunk;
     }
   }

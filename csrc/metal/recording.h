@@ -43,6 +43,12 @@ using Command = std::variant<Launch, GraphLaunch>;
 // this many bytes, square f32 matrices of 4600 x 4600, an M1 multiplies for a tenth of a second.
 constexpr size_t kLongCommands = 64;
 constexpr uint64_t kLongBytes = uint64_t{256} << 20;
+// Innermost iterations, as the compiler counts them. What it makes in parts of this much (LAUNCH in
+// mlir_lowering/work.py) must not come together again: a command buffer has at most this, or one launch.
+constexpr uint64_t kLongWork = 10'000'000'000;
+
+// Whether `more` can join `work`, which is below kLongWork.
+inline bool Joins(uint64_t work, uint64_t more) { return more <= kLongWork - work; }
 
 struct Recording {
   std::vector<Command> commands;
@@ -50,11 +56,13 @@ struct Recording {
   std::vector<Access> accesses;  // one a bound buffer
   std::vector<std::byte> arguments;
   uint64_t bytes = 0;        // that its commands access
+  uint64_t work = 0;         // of its launches
   bool calls_graph = false;  // MPSGraph may commit what it is encoded into
 
-  bool IsLong() const { return commands.size() >= kLongCommands || bytes >= kLongBytes; }
+  bool IsLong() const { return commands.size() >= kLongCommands || bytes >= kLongBytes || work >= kLongWork; }
   void Clear() {
     bytes = 0;
+    work = 0;
     calls_graph = false;
     commands.clear();
     buffers.clear();

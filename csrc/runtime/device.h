@@ -93,6 +93,9 @@ struct Binding {
 struct Grid {
   uint32_t threads[3];          // threads in the grid, all three at least 1
   uint32_t per_threadgroup[3];  // threads in a threadgroup; {0,0,0} lets the device choose (no threadgroup memory used)
+  // Innermost iterations that all threads make at most (mlir_lowering/work.py), if they are worth counting. A device
+  // may let others at it between launches that do much.
+  uint64_t work = 0;
 };
 
 // Receives one submission's commands in order. Not thread-safe. Commands see the effects of earlier ones.

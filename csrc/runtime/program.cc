@@ -11,7 +11,7 @@ namespace pjrt_metal {
 namespace {
 
 constexpr uint32_t kMagic = 0x504d4a50;  // "PJMP", little-endian
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 // Loops and branches inside one another: far more than any program has, far less than the stack holds.
 constexpr int kMaxDepth = 64;
 constexpr size_t kMaxBuffers = 31;  // of one kernel, argument bytes included: every Apple GPU's argument table
@@ -343,6 +343,8 @@ class Parser {
       if (__builtin_mul_overflow(group, uint64_t{n}, &group)) in_.Fail("a threadgroup is too large");
     }
     if ((zeros != 0 && zeros != 3) || group > 1024) in_.Fail("a threadgroup's size is not between 1 and 1024");
+    step.grid.work = in_.Number<uint64_t>();
+    if (step.grid.work < threads) in_.Fail("a launch's work is less than an iteration a thread");
     kernel.threadgroup_threads = std::max(kernel.threadgroup_threads, static_cast<uint32_t>(group));
   }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import struct
 from collections.abc import Callable
 
 import pytest
@@ -152,6 +153,15 @@ def test_library_calls(client: Client, fields: dict[str, object], message: str) 
 def test_a_sound_library_call_loads(api: Api, client: Client) -> None:
     """On the software device, which has no library, too."""
     assert try_to_load(api, client, programs.library_call(client.target))
+
+
+def test_the_work_of_a_launch(client: Client) -> None:
+    """A device may divide what it is given by it: none is less than its threads."""
+    blob = programs.add(client.target, count=8)
+    grid = struct.pack("<6IQ", 8, 1, 1, 0, 0, 0, 8)
+    assert blob.count(grid) == 1
+    with pytest.raises(bare.PjrtError, match="work is less than an iteration a thread"):
+        client.load(programs.with_checksum(blob.replace(grid, grid[:-8] + struct.pack("<Q", 7))))
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,17 @@ Counts, not times: from the schedules' loops (bounds.py), for the software devic
 
 from __future__ import annotations
 
+import math
+
+import jax
+import jax.numpy as jnp
 import pytest
 
+from mlir_lowering import work
 from mlir_lowering.emit import Emitter
+from mlir_lowering.options import read_options
+from mlir_lowering.pipeline import compile_program
+from mlir_lowering.program import Launch
 from mlir_lowering.registry import OPS
 from mlir_lowering.targets import parse_target
 from mlir_lowering.work import Work, trips_of
@@ -63,7 +71,18 @@ def test_work_of_nested_loops() -> None:
 
 
 def test_a_loop_without_a_bound_is_found() -> None:
-    work = Work()
-    work.enter("while (true)", None, None)
-    work.leave()
-    assert work.unbounded == ["while (true)"]
+    counted = Work()
+    counted.enter("while (true)", None, None)
+    counted.leave()
+    assert counted.unbounded == ["while (true)"]
+
+
+def test_the_program_says_what_its_launches_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each part its share: csrc/metal ends command buffers by it."""
+    monkeypatch.setattr(work, "LAUNCH", 3000)
+    text = jax.jit(lambda x: jnp.sin(x) + 1).lower(jax.ShapeDtypeStruct((10_000,), jnp.float32)).as_text()
+    program = compile_program(text.encode(), read_options(b""), parse_target("apple8"))
+    done = [(step.work, math.prod(step.threads)) for step in program.body if isinstance(step, Launch)]
+    assert len(done) > 2
+    assert all(threads <= iterations <= 3000 for iterations, threads in done)
+    assert 10_000 <= sum(iterations for iterations, _ in done) < 20_000

@@ -130,6 +130,35 @@ void LongBatchesAreCommitted() {
   EXPECT(log.InOrder(3));
 }
 
+// What the compiler makes in parts, so that a watchdog leaves it alone, does not come together again in one command
+// buffer: neither of one submission nor of several.
+void WorkOfACommandBufferIsBounded() {
+  Log log;
+  Fixture f;
+  const auto submit = [&](int number, std::initializer_list<uint64_t> works) {
+    auto encoder = f.device->NewEncoder();
+    for (const uint64_t work : works) f.Add(*encoder, 1.0f, {{100, 1, 1}, {0, 0, 0}, work});
+    encoder->Commit(log.Entry(number));
+  };
+  constexpr uint64_t kBillion = 1'000'000'000;
+  const long before = FakeCommitted();
+  long committed = 0;
+  {
+    const Paused paused;
+    for (int i = 0; i < 2; ++i) submit(i, {100});  // the GPU has work
+    EXPECT(FakeCommitted() - before == 2);
+    submit(2, {6 * kBillion, 6 * kBillion, 10 * kBillion, UINT64_MAX, UINT64_MAX});
+    committed = FakeCommitted() - before;
+    submit(3, {4 * kBillion, 4 * kBillion});  // open
+    submit(4, {2 * kBillion - 100, 100});     // and full
+    submit(5, {6 * kBillion});                // open
+    submit(6, {6 * kBillion, 100});           // the last one's must go first
+  }
+  EXPECT(log.InOrder(7) && log.errors().empty());
+  EXPECT(committed == 7);
+  EXPECT(FakeCommitted() - before == 10);
+}
+
 void OldBatchesAreCommitted() {
   Log log;  // outlives the device, which waits for what was submitted
   Fixture f;
@@ -515,6 +544,7 @@ void Times() {
 constexpr Check kChecks[] = {
     {"shares_command_buffers", Promptly<SharesCommandBuffers>},
     {"long_batches_are_committed", LongBatchesAreCommitted},
+    {"work_of_a_command_buffer_is_bounded", Promptly<WorkOfACommandBufferIsBounded>},
     {"old_batches_are_committed", Promptly<OldBatchesAreCommitted>},
     {"sync_commits_what_is_open", SyncCommitsWhatIsOpen},
     {"empty_submissions_keep_their_place", Promptly<EmptySubmissionsKeepTheirPlace>},

@@ -62,6 +62,20 @@ FAULTS = [
     ),
     ("command_queue.cc", "if (batch->host_steps > 0) return;", "", "nothing_passes_a_host_step", "FakeCommitted"),
     ("command_queue.cc", "if (then.work && then.submission->error)", "if (false)", "host_errors", "skipped"),
+    (
+        "encoder.cc",
+        "!Joins(recording_.work, grid.work)",
+        "false",
+        "work_of_a_command_buffer_is_bounded",
+        "committed == 7",
+    ),
+    (
+        "command_queue.cc",
+        "!open_->commands->Takes(recording)",
+        "false",
+        "work_of_a_command_buffer_is_bounded",
+        "committed == 7",
+    ),
     ("encoder.cc", "if (encoded_)", "if (false)", "abandoned_submissions", "ran"),
 ]
 
