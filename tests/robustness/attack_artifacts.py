@@ -23,8 +23,8 @@ import numpy as np
 from mlir_lowering.errors import CompileError
 from mlir_lowering.pipeline import compile_artifact
 
-SECONDS = 60  # of CPU time: other processes do not count
-READER_SECONDS = 15
+SECONDS = 20  # of CPU time: other processes do not count
+READER_SECONDS = 1
 BYTES = 4 << 30  # beyond what the process has at its start
 TARGET = "software:threads=2,vector_bytes=64"
 # What a fork says of an artifact: `r` when it has been read, then one of the others.

@@ -112,6 +112,7 @@ class PlainDevice : public Device {
     }
     return pipelines;
   }
+  bool has_library() const override { return true; }
   LibraryCallRef PrepareLibraryCall(const LibraryOp&, bool whole) override {
     return whole ? std::make_shared<const LibraryCall>() : nullptr;
   }

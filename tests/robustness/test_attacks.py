@@ -52,7 +52,13 @@ def attack(name: str) -> Path:
 
 def programs(folder: Path, count: int, target: str, seed: int = 1) -> None:
     changed, refused, loaded, executed, _, options = run(
-        attack("attack_programs"), corpus(target, folder), count, seed, PLAIN_TARGET=target, seconds=7200
+        attack("attack_programs"),
+        corpus(target, folder),
+        count,
+        seed,
+        PLAIN_TARGET=target,
+        PJRT_METAL_LIBRARY="mpsgraph",
+        seconds=7200,
     )
     assert changed == count == refused + loaded
     assert 0 < options < count
@@ -68,6 +74,12 @@ def cache(folder: Path, count: int, seed: int = 1) -> None:
     program = sanitized.attacker("address", HERE / "attack_cache.cc")
     changed, refused, *_ = run(program, count, seed, PJRT_METAL_CACHE_DIR=str(folder / "kernels"), seconds=7200)
     assert changed == count and refused > count // 2
+
+
+def choices(folder: Path, count: int, seed: int = 1) -> None:
+    where = {"PJRT_METAL_CACHE_DIR": str(folder / "choices"), "PJRT_METAL_LIBRARY": "auto", "PLAIN_TARGET": "apple8"}
+    changed, refused, *_ = run(attack("attack_choices"), corpus("apple8", folder), count, seed, seconds=7200, **where)
+    assert changed == count and count // 2 < refused < count
 
 
 def storm(folder: Path, rounds: int, kind: str, seed: int = 1) -> None:
@@ -95,6 +107,10 @@ def test_cache(tmp_path: Path) -> None:
     cache(tmp_path, 3000)
 
 
+def test_choices(tmp_path: Path) -> None:
+    choices(tmp_path, 3000)
+
+
 @pytest.mark.parametrize("kind", ["thread", "address"])
 def test_storm(tmp_path: Path, kind: str) -> None:
     storm(tmp_path, 40, kind)
@@ -109,6 +125,7 @@ def main(count: int, seed: int) -> None:
             programs(folder, count // len(TARGETS), target, seed)
         api(folder, count // 300, seed)
         cache(folder, count, seed)
+        choices(folder, count, seed)
         for kind in ("thread", "address"):
             storm(folder, count // 100, kind, seed)
 
