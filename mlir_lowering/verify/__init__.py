@@ -1,7 +1,7 @@
 """Verifiers of the compiler's own representations (Graph, groups, buffer plan), run after the stage that made them.
 
-They share nothing with the code that they check but the data it made. PJRT_METAL_VERIFY_IR=1 turns them on (all our tests
-do), and PJRT_METAL_DUMP does. Each takes time about linear in the program.
+They share nothing with the code that they check but the data it made. PJRT_METAL_VERIFY_IR=1 turns them on (all our
+tests do), and PJRT_METAL_DUMP does. Each takes time about linear in the program.
 """
 
 from __future__ import annotations

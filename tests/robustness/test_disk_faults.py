@@ -122,7 +122,9 @@ COMPILERS: dict[str, tuple[str, str]] = {
     "writes garbage": (OUTPUT + "head -c 5000 /dev/urandom > $output\n", r"could not be loaded"),
     "writes an empty file": (OUTPUT + ": > $output\n", r"could not be loaded"),
     "writes half a library": (
-        'g++ "$@" || exit 1\n' + OUTPUT + "head -c $(($(wc -c < $output) / 2)) $output > $output.half; mv $output.half $output\n",
+        'g++ "$@" || exit 1\n'
+        + OUTPUT
+        + "head -c $(($(wc -c < $output) / 2)) $output > $output.half; mv $output.half $output\n",
         r"wrote half a library",
     ),
     "writes another library": (

@@ -35,8 +35,8 @@ char* Text(const std::string& text) { return strdup(text.c_str()); }
 bool IsBuffer(const Parameter& parameter) { return parameter.kind <= ParamKind::kArgs; }
 
 FakeKernel* Compile(const std::string& source, Signature signature) {
-  // As csrc/metal put them together, so that the strict device's cache on disk serves the fake too: a kernel begins with
-  // a comment, and may carry functions.
+  // As csrc/metal put them together, so that the strict device's cache on disk serves the fake too: a kernel begins
+  // with a comment, and may carry functions.
   size_t begin = source.find("\n\n// ");
   begin = begin < signature.begin ? begin + 2 : signature.begin;
   std::string preamble = source.substr(0, begin);
