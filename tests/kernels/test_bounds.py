@@ -80,9 +80,10 @@ def test_a_loop_without_a_bound_is_found() -> None:
 def test_the_program_says_what_its_launches_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of each part its share: csrc/metal ends command buffers by it."""
     monkeypatch.setattr(work, "LAUNCH", 3000)
-    text = jax.jit(lambda x: jnp.sin(x) + 1).lower(jax.ShapeDtypeStruct((10_000,), jnp.float32)).as_text()
+    text = jax.jit(lambda x: x.sum(1)).lower(jax.ShapeDtypeStruct((1000, 10), jnp.float32)).as_text()
     program = compile_program(text.encode(), read_options(b""), parse_target("apple8"))
     done = [(step.work, math.prod(step.threads)) for step in program.body if isinstance(step, Launch)]
     assert len(done) > 2
     assert all(threads <= iterations <= 3000 for iterations, threads in done)
     assert 10_000 <= sum(iterations for iterations, _ in done) < 20_000
+    assert sum(threads for _, threads in done) < 2000
