@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mlir_lowering.dtypes import F32, DType
+from mlir_lowering.dtypes import BY_NAME, F32, DType
 from mlir_lowering.emit import Binding, Emitter, Expr, arithmetic_type, literal, wrap
 from mlir_lowering.graph import Op, Value
 from mlir_lowering.index import Index, Ix, linearize, variable
@@ -96,8 +96,13 @@ class _Accumulator:
         return wrap(f"{self.op.result.dtype.msl}({folded})", self.op.result.dtype)
 
 
-def _accumulation(dtype: DType) -> DType:
-    """16-bit floats are accumulated in f32, as XLA does."""
+def _accumulation(monoid: str, dtype: DType) -> DType:
+    """16-bit floats are accumulated in f32, as XLA does; sums and products of signed integers, which wrap, without sign.
+
+    g++ 12 leaves most terms out when it vectorizes `a[j] = long(ulong(a[j]) + ulong(x))` over the rows of a few columns.
+    """
+    if dtype.kind == "int" and monoid in ("stablehlo.add", "stablehlo.multiply"):
+        return BY_NAME[f"u{dtype.name}"]
     return F32 if dtype.is_float and dtype.bits < 32 else dtype
 
 
@@ -143,7 +148,7 @@ class Nest:
         for i, op in enumerate(self.heads):
             name = monoid_of(op)
             assert name is not None
-            dtype = _accumulation(op.result.dtype)
+            dtype = _accumulation(name, op.result.dtype)
             emitter.use(dtype)
             monoids = _COMPLEX_MONOIDS if dtype.is_complex else _MONOIDS
             found.append(_Accumulator(op, monoids[name], dtype, f"acc{i}", literal(identity(name, dtype), dtype)))

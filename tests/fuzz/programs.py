@@ -122,6 +122,7 @@ class Run:
         self.counts["shrunk"] += 1
         path = Path(self.options.found) / f"{device.name}_{seed}_{style}.mlir"
         what = f"seed {seed} {style} on {device.name}: {found.what[:600]}\nof the whole program: {verdict[:300]}"
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(kept_text(small, small.inputs, expected(small, small.inputs), what))
         text = module_text(small)
         self.say(seed=seed, device=device.name, kind="shrunk", file=str(path), ops=text.count(" = "))
