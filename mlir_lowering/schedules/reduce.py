@@ -97,9 +97,10 @@ class _Accumulator:
 
 
 def _accumulation(monoid: str, dtype: DType) -> DType:
-    """16-bit floats are accumulated in f32, as XLA does; sums and products of signed integers, which wrap, without sign.
+    """16-bit floats are accumulated in f32, as XLA does; sums and products of signed integers without sign.
 
-    g++ 12 leaves most terms out when it vectorizes `a[j] = long(ulong(a[j]) + ulong(x))` over the rows of a few columns.
+    They wrap either way, but g++ 12 leaves most terms out when it vectorizes `a[j] = long(ulong(a[j]) + ulong(x))` over
+    the rows of a few columns.
     """
     if dtype.kind == "int" and monoid in ("stablehlo.add", "stablehlo.multiply"):
         return BY_NAME[f"u{dtype.name}"]
