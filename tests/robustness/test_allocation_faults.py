@@ -15,9 +15,15 @@ from tests.robustness import preload
 COMMAND = ["-m", "tests.robustness.allocation_faults"]
 
 
-def check(result: subprocess.CompletedProcess[str]) -> None:
+def counted(result: subprocess.CompletedProcess[str]) -> dict[str, int]:
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-6000:]
-    counts = json.loads(result.stdout.splitlines()[-1])
+    counts: dict[str, int] = json.loads(result.stdout.splitlines()[-1])
+    assert counts["raised"] + counts["absorbed"] == 2 * counts["allocations"]
+    return counts
+
+
+def check(result: subprocess.CompletedProcess[str]) -> None:
+    counts = counted(result)
     # Memory that one allocation lacks is found; where there is none from then on, nothing else helps.
     assert counts["raised"] == counts["absorbed"] == counts["allocations"] > 8, counts
 
@@ -45,4 +51,7 @@ def test_software(strict: str, how: str) -> None:
 
 @pytest.mark.slow
 def test_fake_metal() -> None:
-    check(processes.run([*COMMAND, "loaded"], PJRT_METAL_STRICT_ORDERS="1", PJRT_METAL_LIBRARY="kernels"))
+    counts = counted(processes.run([*COMMAND, "loaded"], PJRT_METAL_STRICT_ORDERS="1", PJRT_METAL_LIBRARY="kernels"))
+    # What a step allocates depends by one or two on whether the GPU has finished the step before: the last n may fail
+    # nothing.
+    assert counts["raised"] > 8 and counts["absorbed"] >= counts["allocations"], counts

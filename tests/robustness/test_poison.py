@@ -23,7 +23,8 @@ def byte(address, count):
 
 device = jax.devices("metal")[0]
 print(device.device_kind)
-given = jax.device_put(np.zeros(100, np.float32), device)
+# Not aligned as a device's memory is, which would be used in place.
+given = jax.device_put(np.zeros(101, np.float32)[1:], device)
 made = jax.jit(lambda x: x * 0)(given)
 jax.block_until_ready(made)
 addresses = [x.unsafe_buffer_pointer() for x in (given, made)]
