@@ -4,7 +4,11 @@
 
 namespace pjrt_metal {
 
-thread_local const Queue::Nested* Queue::innermost = nullptr;
+namespace {
+
+thread_local const Queue::Nested* innermost = nullptr;
+
+}  // namespace
 
 Queue::Queue() = default;
 

@@ -45,7 +45,6 @@ class Queue {
     std::thread::id before_;
     const Nested* outer_;  // of this thread
   };
-  static thread_local const Nested* innermost;
 
  private:
   bool BeginInline();
