@@ -16,7 +16,12 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
-    "path", ["tests/kernels/gpu_cases.py", "tests/kernels/test_special_values.py", "tests/ops/test_ops.py"]
+    "path",
+    [
+        "tests/kernels/gpu_cases.py",
+        "tests/kernels/test_special_values.py",
+        pytest.param("tests/ops/test_ops.py", marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.parametrize("target", ["apple8"])
 def test_on_the_strict_device(path: str, target: str) -> None:

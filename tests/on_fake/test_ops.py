@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.on_fake.processes import run_tests
 
 
+@pytest.mark.slow
 def test_op_suite() -> None:
     run_tests("tests/ops/test_ops.py")
 

@@ -6,9 +6,12 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 COUNT = 1000
 
 
+@pytest.mark.slow
 def test_mutated_artifacts_end_no_process() -> None:
     command = [sys.executable, "-m", "tests.robustness.mutate_artifacts", str(COUNT), "7"]
     result = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=900)
