@@ -7,7 +7,7 @@ import math
 import struct
 from collections.abc import Callable, Sequence
 
-from mlir_lowering.emit import Emitter
+from mlir_lowering.emit import Emitter, Expr
 from mlir_lowering.graph import Value
 from mlir_lowering.index import Index, Ix, delinearize, variable
 from mlir_lowering.kernel import Group, KernelCall, kernel_call
@@ -63,6 +63,17 @@ def store(emitter: Emitter, values: list[Value], index: Index, offset: Ix) -> No
     exprs = [emitter.load(value, index) for value in values]
     for i, expr in enumerate(exprs):
         emitter.line(f"out{i}[{offset}] = {expr};")
+
+
+def assign(emitter: Emitter, variables: Sequence[str], values: Sequence[Expr]) -> None:
+    """Sets the variables; all values are computed before the first of several changes."""
+    if len(values) > 1:
+        new = [emitter.fresh("new") for _ in values]
+        for name, value in zip(new, values, strict=True):
+            emitter.line(f"const {value.dtype.msl} {name} = {value};")
+        values = [Expr(name, value.dtype) for name, value in zip(new, values, strict=True)]
+    for name, value in zip(variables, values, strict=True):
+        emitter.line(f"{name} = {value};")
 
 
 def nested(emitter: Emitter, loops: Sequence[tuple[str, int]], body: Callable[[], None], innermost: str = "") -> None:

@@ -20,6 +20,7 @@ from mlir_lowering.index import Index, Ix, linearize, variable
 from mlir_lowering.kernel import Group, KernelCall, ScheduleDef, kernel_call
 from mlir_lowering.monoids import identity, monoid_of
 from mlir_lowering.schedules.loops import (
+    assign,
     loop_index,
     merge_loops,
     merged_extents,
@@ -316,10 +317,7 @@ def _any_body(group: Group, target: Target, head: Op) -> KernelCall:
 
 def _apply(emitter: Emitter, head: Op, accs: list[Expr], operands: list[Value], index: Index) -> None:
     values = [emitter.load(v, index) for v in operands]
-    results = emitter.region(head.regions[0], [*accs, *values])
-    names = [emitter.let(r.dtype, r.code) if r.code.startswith("acc") else r for r in results]
-    for acc, name in zip(accs, names, strict=True):
-        emitter.line(f"{acc} = {name};")
+    assign(emitter, [acc.code for acc in accs], emitter.region(head.regions[0], [*accs, *values]))
 
 
 SCHEDULE = ScheduleDef(emit, lambda op, i: 1.0, epilogue=True)

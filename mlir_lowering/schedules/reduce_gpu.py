@@ -12,7 +12,7 @@ from mlir_lowering.index import Index, linearize
 from mlir_lowering.kernel import Group, KernelCall, ScheduleDef
 from mlir_lowering.monoids import identity, monoid_of
 from mlir_lowering.schedules.fold_gpu import Accumulator, Fold
-from mlir_lowering.schedules.loops import store
+from mlir_lowering.schedules.loops import assign, store
 from mlir_lowering.schedules.reduce import Nest, constantly
 from mlir_lowering.targets import Target
 
@@ -128,13 +128,7 @@ def _any_body(group: Group, target: Target, head: Op) -> KernelCall:
 
     def combine(emitter: Emitter, a: list[str], b: list[str]) -> None:
         left, right = _exprs(a, head.results), _exprs(b, head.results)
-        results = emitter.region(head.regions[0], [*left, *right])
-        # All results are computed before the first variable changes.
-        new = [emitter.fresh("new") for _ in results]
-        for name, expr in zip(new, results, strict=True):
-            emitter.line(f"const {expr.dtype.msl} {name} = {expr};")
-        for name, value in zip(a, new, strict=True):
-            emitter.line(f"{name} = {value};")
+        assign(emitter, a, emitter.region(head.regions[0], [*left, *right]))
 
     accumulator = Accumulator(
         tuple((f"acc{i}", result.dtype.msl) for i, result in enumerate(head.results)),

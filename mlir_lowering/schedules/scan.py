@@ -28,7 +28,7 @@ from mlir_lowering.graph import Op, Region, TensorType, Value
 from mlir_lowering.index import Index, Ix, constant, linearize, variable
 from mlir_lowering.kernel import Group, KernelCall, kernel_call
 from mlir_lowering.monoids import monoid_of
-from mlir_lowering.schedules.loops import store, unravel
+from mlir_lowering.schedules.loops import assign, store, unravel
 from mlir_lowering.targets import Target
 
 # Runs that are scanned side by side: a vector of f32 on the widest CPU.
@@ -138,14 +138,7 @@ class Scan:
         return [Expr(f"{name}{at}", dtype) for name, dtype in zip(names, self.dtypes, strict=True)]
 
     def assign(self, emitter: Emitter, names: Sequence[str], values: Sequence[Expr], at: str = "") -> None:
-        """All values are computed before the first variable changes."""
-        if len(names) > 1:
-            new = [emitter.fresh("new") for _ in names]
-            for name, value in zip(new, values, strict=True):
-                emitter.line(f"const {value.dtype.msl} {name} = {value};")
-            values = self.exprs(new)
-        for name, value in zip(names, values, strict=True):
-            emitter.line(f"{name}{at} = {value};")
+        assign(emitter, [f"{name}{at}" for name in names], values)
 
     def store(self, emitter: Emitter, group: Group, values: Sequence[Expr], index: Index) -> None:
         """Writes the group's outputs at `index`, where the scan's results are `values`."""

@@ -22,7 +22,7 @@ from mlir_lowering.index import Index, Ix, delinearize, linearize, variable
 from mlir_lowering.kernel import Group, KernelCall, kernel_call
 from mlir_lowering.monoids import identity, monoid_of
 from mlir_lowering.schedules import grid, sort_gpu
-from mlir_lowering.schedules.loops import unravel
+from mlir_lowering.schedules.loops import assign, unravel
 from mlir_lowering.schedules.scan import accumulation, retyped
 from mlir_lowering.schedules.update import Scatter
 from mlir_lowering.targets import Target
@@ -178,11 +178,7 @@ class _Sorted:
         more = f"at < {level.count} && {self._key_text(emitter, level, 'at')} == key"
         with emitter.block(f"for (; {more}; ++at)", total=level.count * self.elements):
             found = emitter.region(self.op.regions[0], [*current, *self._updates(emitter, level, "at", element)])
-            new = [emitter.fresh("new") for _ in found]
-            for name, expr in zip(new, found, strict=True):
-                emitter.line(f"const {expr.dtype.msl} {name} = {expr};")
-            for name, expr in zip(new, current, strict=True):
-                emitter.line(f"{expr} = {name};")
+            assign(emitter, [expr.code for expr in current], found)
         for k, expr in enumerate(current):
             emitter.line(f"out{k}[{offset}] = {expr};")
         updates = dict(zip(self.op.results, self.op.operands, strict=False))

@@ -18,7 +18,7 @@ from mlir_lowering.emit import Expr, wrap
 from mlir_lowering.index import Index, Ix, linearize, variable
 from mlir_lowering.kernel import Group, KernelCall
 from mlir_lowering.schedules import grid, scatter_sorted_gpu
-from mlir_lowering.schedules.loops import loop_index, merge_loops, merged_extents
+from mlir_lowering.schedules.loops import assign, loop_index, merge_loops, merged_extents
 from mlir_lowering.schedules.update import DYNAMIC_UPDATE_SLICE as SOFTWARE_SLICE
 from mlir_lowering.schedules.update import SCATTER as SOFTWARE_SCATTER
 from mlir_lowering.schedules.update import Scatter, slice_offsets, update_calls
@@ -127,11 +127,7 @@ def _by_element(group: Group, target: Target, scatter: Scatter) -> list[KernelCa
                 inner.append(variable(name, extent))
         with emitter.block(f"if ({' && '.join(tests)})"):
             new = scatter.combine(emitter, current, row, tuple(inner))
-            named = [emitter.fresh("new") for _ in new]
-            for name, expr in zip(named, new, strict=True):
-                emitter.line(f"const {expr.dtype.msl} {name} = {expr};")
-            for name, expr in zip(named, current, strict=True):
-                emitter.line(f"{expr} = {name};")
+            assign(emitter, [expr.code for expr in current], new)
     for k, expr in enumerate(current):
         emitter.line(f"out{k}[{offset}] = {expr};")
     what = f"Scatters {scatter.rows} windows; a thread an element of {scatter.shape} applies those that cover it."

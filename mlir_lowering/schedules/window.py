@@ -16,7 +16,7 @@ from mlir_lowering.graph import Op
 from mlir_lowering.index import Index, Ix, constant, variable
 from mlir_lowering.kernel import Group, KernelCall, ScheduleDef
 from mlir_lowering.schedules import pointwise, scan, scan_gpu
-from mlir_lowering.schedules.loops import nested
+from mlir_lowering.schedules.loops import assign, nested
 from mlir_lowering.targets import Target
 
 # Windows of at most this many elements are unrolled; larger ones are loops.
@@ -93,8 +93,7 @@ def _reduce_window_element(emitter: Emitter, op: Op, index: Index) -> list[Expr]
         def fold() -> None:
             values = [emitter.load(operand, tuple(at)) for operand in operands]
             results = emitter.region(op.regions[0], [*accumulators, *values])
-            for accumulator, result in zip(accumulators, results, strict=True):
-                emitter.line(f"{accumulator} = {result};")
+            assign(emitter, [accumulator.code for accumulator in accumulators], results)
 
         _when(emitter, conditions, fold)
 

@@ -144,4 +144,24 @@ inline std::vector<uint8_t> ReadAll(const char* path) {
   return bytes;
 }
 
+// The corpus's Programs (attack_corpus.py writes it), without the places of their fields.
+template <class Bytes>
+std::vector<Bytes> ReadPrograms(const char* path) {
+  const std::vector<uint8_t> file = ReadAll(path);
+  const uint8_t* at = file.data();
+  const auto number = [&](auto value) {
+    std::memcpy(&value, at, sizeof value);
+    at += sizeof value;
+    return value;
+  };
+  std::vector<Bytes> programs;
+  for (uint32_t left = number(uint32_t{}); left > 0; --left) {
+    const auto size = number(uint64_t{});
+    programs.emplace_back(at, at + size);
+    at += size;
+    at += size_t{5} * number(uint32_t{});
+  }
+  return programs;
+}
+
 }  // namespace pjrt_metal::attack

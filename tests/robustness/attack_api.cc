@@ -28,22 +28,6 @@ int Compile(const char* code, size_t code_size, const char*, size_t, const char*
   return 0;
 }
 
-void ReadPrograms(const char* path) {
-  const std::vector<uint8_t> file = ReadAll(path);
-  const uint8_t* at = file.data();
-  const auto number = [&](auto value) {
-    std::memcpy(&value, at, sizeof value);
-    at += sizeof value;
-    return value;
-  };
-  for (uint32_t left = number(uint32_t{}); left > 0; --left) {
-    const auto size = number(uint64_t{});
-    programs.emplace_back(at, at + size);
-    at += size;
-    at += size_t{5} * number(uint32_t{});
-  }
-}
-
 }  // namespace
 
 void Round::Run() {
@@ -145,7 +129,7 @@ int main(int argc, char** argv) {
   using namespace pjrt_metal::attack;
   if (argc < 4) return 2;
   Install();
-  ReadPrograms(argv[1]);
+  programs = ReadPrograms<std::vector<char>>(argv[1]);
   for (size_t i = 0; i < host_memory.size(); ++i) host_memory[i] = static_cast<char>(i);
   const auto* extension = reinterpret_cast<const pjrt_metal::PrivateExtension*>(
       Extension(*GetPjrtApi(), pjrt_metal::kPrivateExtensionType));

@@ -297,22 +297,6 @@ class Storm {
   std::array<PJRT_Buffer*, kShared> shared_{};
 };
 
-void ReadPrograms(const char* path) {
-  const std::vector<uint8_t> file = ReadAll(path);
-  const uint8_t* at = file.data();
-  const auto number = [&](auto value) {
-    std::memcpy(&value, at, sizeof value);
-    at += sizeof value;
-    return value;
-  };
-  for (uint32_t left = number(uint32_t{}); left > 0; --left) {
-    const auto size = number(uint64_t{});
-    programs.emplace_back(at, at + size);
-    at += size;
-    at += size_t{5} * number(uint32_t{});
-  }
-}
-
 }  // namespace
 }  // namespace pjrt_metal::attack
 
@@ -325,7 +309,7 @@ int main(int argc, char** argv) {
     std::printf("%s\n", software::Create()->info().target.c_str());
     return 0;
   }
-  ReadPrograms(argv[1]);
+  programs = ReadPrograms<std::string>(argv[1]);
   for (const PJRT_Extension_Base* e = GetPjrtApi()->extension_start; e != nullptr; e = e->next) {
     if (static_cast<int>(e->type) != kPrivateExtensionType) continue;
     reinterpret_cast<const PrivateExtension*>(e)->set_compiler(&Compile);
