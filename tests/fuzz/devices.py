@@ -61,9 +61,7 @@ class Device:
             return self._process
         self.close()
         environment = os.environ | {"JAX_PLATFORMS": "metal,cpu"} | DEVICES[self.name] | self.variables
-        # The compiler that is installed, or a planted one, goes before the checkout's.
-        path = [environment.get("PYTHONPATH", ""), str(ROOT)]
-        environment |= {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(filter(None, path))}
+        environment["PYTHONSAFEPATH"] = "1"  # the installed package, or a planted compiler, not the checkout's
         if self.name.startswith("fake"):
             from tests.metal import build_fake
 
