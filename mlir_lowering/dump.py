@@ -93,8 +93,8 @@ def _steps(program: Program, steps: tuple[Step, ...], indent: str, lines: list[s
             case Launch():
                 kernel = program.kernels[step.kernel]
                 grid = "x".join(map(str, step.threads))
-                comment = kernel.source.partition("\n")[0].removeprefix("// ")
-                lines.append(f"{indent}launch {kernel.name} [{grid}] {slots(step.slots)}  // {comment}")
+                label = program.labels[step.label]
+                lines.append(f"{indent}launch {kernel.name} [{grid}] {slots(step.slots)}  // {label}")
             case Copy():
                 lines.append(f"{indent}copy {slots((step.source, step.destination))}")
             case While():

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from mlir_lowering.emit import Emitter
 from mlir_lowering.graph import Op, Value
 from mlir_lowering.msl import USE_FAR_FUNCTIONS, with_functions
-from mlir_lowering.program import Kernel, ParamKind
+from mlir_lowering.program import Kernel, Label, ParamKind
 from mlir_lowering.targets import Target
 from mlir_lowering.work import Cut, Threads, cut
 
@@ -61,6 +61,7 @@ class KernelCall:
     # What the launch does at most, in innermost iterations (work.py), and its loops that have no bound.
     work: int = 0
     unbounded: tuple[str, ...] = ()
+    label: Label = field(default_factory=Label)
     # The launches that it is made in, if one would take a GPU too long: argument bytes and threads of each.
     parts: tuple[tuple[bytes, Threads], ...] = ()
 
@@ -110,7 +111,7 @@ THREAD_POSITION = ((ParamKind.THREAD_POSITION_IN_GRID, "tid"),)
 def kernel_call(
     emitter: Emitter,
     outputs: Sequence[Value],
-    comment: str,
+    detail: str,
     threads: tuple[int, int, int],
     *,
     per_threadgroup: tuple[int, int, int] = (0, 0, 0),
@@ -123,10 +124,10 @@ def kernel_call(
 ) -> KernelCall:
     """The kernel whose body `emitter` holds, writing `outputs` as out0, out1, ..., and its launch.
 
-    `comment`: what the kernel computes and how threads map to elements. `restrict`: no output shares memory with an
-    input. `args`: the declaration of the launch's argument bytes, such as "constant uint& n", and the bytes.
+    `detail`: what the launch computes and how threads map to elements, for its label. `restrict`: no output shares
+    memory with an input. `args`: the declaration of the launch's argument bytes, such as "constant uint& n", and these.
     `work`: what the launch does (work.py), if the schedule knows better than its loops' bounds.
-    The kernel's name is a hash of all its text, so equal kernels are one.
+    The kernel's name is a hash of its text, so equal kernels are one, whatever they are launched for.
     """
     pointer = "* __restrict" if restrict else "*"
     params: list[ParamKind] = []
@@ -157,11 +158,12 @@ def kernel_call(
     far = [f"  {USE_FAR_FUNCTIONS}"] if emitter.target.is_software and emitter.function_cost > MAX_INLINED else []
     body = "\n".join([*far, *first, *emitter.lines])
     text = f"kernel void NAME(\n    {signature}) {{\n{body}\n}}\n"
-    name = "k_" + hashlib.blake2b((comment + text).encode(), digest_size=12).hexdigest()
-    source = f"// {comment}\n" + with_functions(text.replace("NAME", name), emitter.on_host)
+    name = "k_" + hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+    source = with_functions(text.replace("NAME", name), emitter.on_host)
     kernel = Kernel(name, source, tuple(params), emitter.on_host)
     buffers = [*emitter.inputs, *outputs]
     call = KernelCall(kernel, buffers, arg_bytes, threads, per_threadgroup, updates or {}, same_index)
+    call.label = Label(detail=detail)
     call.work = total
     call.unbounded = () if work is not None else tuple(emitter.work.unbounded)
     if parts is not None:

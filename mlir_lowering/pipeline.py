@@ -129,6 +129,7 @@ def _assemble(graph: Graph, buffers: BufferPlan, sequence: Sequence, target: Tar
         outputs=outputs,
         preamble=msl.PREAMBLE,
         kernels=buffers.kernels,
+        labels=list(buffers.labels),
         constants=buffers.constants,
         slots=buffers.slots,
         arena_bytes=buffers.arena_bytes,

@@ -30,6 +30,7 @@ from mlir_lowering.program import (
     HostArray,
     HostCall,
     Kernel,
+    Label,
     Launch,
     Library,
     ParamKind,
@@ -78,6 +79,7 @@ class BufferPlan:
 
     slots: list[Slot] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
+    labels: dict[Label, int] = field(default_factory=dict)
     constants: list[bytes] = field(default_factory=list)
     arena_bytes: int = 0
     body: tuple[Step, ...] = ()
@@ -445,7 +447,8 @@ class _Planner:
     def launch(self, call: KernelCall) -> Launch:
         slots = tuple(self.slot(v) for v in call.buffers)
         kernel = self.kernel_number(call.kernel)
-        return Launch(kernel, slots, call.args, call.threads, call.per_threadgroup, call.work)
+        label = self.result.labels.setdefault(call.label, len(self.result.labels))
+        return Launch(kernel, slots, call.args, call.threads, call.per_threadgroup, call.work, label)
 
     def kernel_number(self, kernel: Kernel) -> int:
         number = self.kernel_numbers.setdefault(kernel.name, len(self.result.kernels))

@@ -2,20 +2,21 @@
 
 Format (all little-endian; csrc/runtime/program.cc reads it and verifies every bound):
 
-    header   magic b"PJMP", u32 version (=3), u64 size of the payload, u64 CRC-32 (zlib's) of the payload
+    header   magic b"PJMP", u32 version (=4), u64 size of the payload, u64 CRC-32 (zlib's) of the payload
     payload  str name, str target, str fingerprint,
              u32 num_replicas, u32 num_partitions,
              vec<tensor> parameters, vec<tensor> outputs,
-             str preamble, vec<kernel> kernels, vec<bytes> constants, vec<slot> slots, u64 arena_bytes,
-             sequence body, f64 flops, f64 transcendentals, f64 bytes_accessed, str text
+             str preamble, vec<kernel> kernels, vec<label> labels, vec<bytes> constants, vec<slot> slots,
+             u64 arena_bytes, sequence body, f64 flops, f64 transcendentals, f64 bytes_accessed, str text
     str, bytes  u64 length, then that many bytes
     vec<T>      u32 count, then T's
     tensor      u8 dtype, vec<i64> dims, vec<i64> minor_to_major, str memory_kind, i32 alias, u8 donated
     kernel      str name, str source, vec<u8> params, u8 on_host
+    label       str op, str location, str schedule, str detail
     slot        u8 kind, u32 index, u64 offset, u64 bytes
     sequence    vec<step>
     step        u8 kind, then
-      launch    u32 kernel, vec<u32> slots, bytes args, u32 threads[3], u32 per_threadgroup[3],
+      launch    u32 kernel, u32 label, vec<u32> slots, bytes args, u32 threads[3], u32 per_threadgroup[3],
                 u64 work (innermost iterations of all threads at most: work.py; at least one a thread)
       copy      u32 source, u32 destination                          (slots of equal size)
       while     u32 predicate slot, sequence condition, sequence body, i64 trip_count (-1: unknown)
@@ -55,7 +56,7 @@ import zlib
 from dataclasses import dataclass, field
 
 MAGIC = b"PJMP"
-VERSION = 3
+VERSION = 4
 _MAX_WORK = 2**64 - 1
 
 
@@ -108,6 +109,24 @@ class Slot:
 
 
 @dataclass(frozen=True)
+class Label:
+    """What a launch is for, for people: logs, errors, captures, profilers. No part of its kernel, which other programs
+    and other shapes share.
+
+    `op`: the StableHLO op that heads its group; `location`: the user's source line, "" if unknown; `schedule`: the loop
+    nest; `detail`: what it computes over which shapes, and how threads map to elements.
+    """
+
+    op: str = ""
+    location: str = ""
+    schedule: str = ""
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return "; ".join(filter(None, (self.op, self.location, self.schedule, self.detail)))
+
+
+@dataclass(frozen=True)
 class Launch:
     kernel: int
     slots: tuple[int, ...]
@@ -115,6 +134,7 @@ class Launch:
     threads: tuple[int, int, int]
     per_threadgroup: tuple[int, int, int] = (0, 0, 0)
     work: int = 0  # innermost iterations of all threads at most; fewer than threads: one each
+    label: int = 0
 
 
 @dataclass(frozen=True)
@@ -210,6 +230,7 @@ class Program:
     outputs: list[TensorInfo]
     preamble: str = ""  # MSL in front of the kernels in every compilation unit
     kernels: list[Kernel] = field(default_factory=list)
+    labels: list[Label] = field(default_factory=lambda: [Label()])
     constants: list[bytes] = field(default_factory=list)
     slots: list[Slot] = field(default_factory=list)
     arena_bytes: int = 0
@@ -254,7 +275,7 @@ class _Writer:
     def step(self, step: Step) -> None:
         match step:
             case Launch():
-                self.pack("BI", 0, step.kernel)
+                self.pack("BII", 0, step.kernel, step.label)
                 self.vector("I", step.slots)
                 self.blob(step.args)
                 self.pack("6I", *step.threads, *step.per_threadgroup)
@@ -313,6 +334,10 @@ def serialize(program: Program) -> bytes:
         writer.text(kernel.source)
         writer.vector("B", kernel.params)
         writer.pack("B", kernel.on_host)
+    writer.pack("I", len(program.labels))
+    for label in program.labels:
+        for text in (label.op, label.location, label.schedule, label.detail):
+            writer.text(text)
     writer.pack("I", len(program.constants))
     for constant in program.constants:
         writer.blob(constant)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mlir_lowering.errors import unsupported
 from mlir_lowering.fusion import View, fuse, is_stored_constant
@@ -80,8 +80,13 @@ def schedule_group(group: Group, target: Target) -> list[KernelCall] | list[Libr
         return []
     if group.on_host:
         target = host_target(target)
-    schedule = pointwise.emit if group.head is None else schedule_of(OPS[group.head.name].schedule, target).emit
+    name = "pointwise" if group.head is None else str(OPS[group.head.name].schedule)
+    schedule = pointwise.emit if group.head is None else schedule_of(name, target).emit
     calls = [launch for call in schedule(group, target) for launch in call.launches()]
+    what = group.head or group.outputs[0].op
+    assert what is not None, "a group writes what its ops make"
+    for call in calls:
+        call.label = replace(call.label, op=what.name, location=str(what.loc), schedule=name)
     if group.head is None:
         return calls
     found = match(group, target)

@@ -1,6 +1,6 @@
 """Shapes that take every path through the GPU's schedules: the doctor's test of all kernel templates.
 
-Each case names what its kernels' comments must say on a GPU (tests/kernels/gpu_cases.py checks that), so that a case
+Each case names what its launches' labels must say on a GPU (tests/kernels/gpu_cases.py checks that), so that a case
 cannot quietly stop testing its path.
 """
 
@@ -22,7 +22,8 @@ from pjrt_metal.doctor_ops import difference
 
 @dataclass(frozen=True)
 class Case:
-    """`run` on the device and on the CPU, with arguments drawn for `shapes`; on a GPU its kernels say all of `says`."""
+    """`run` on the device and on the CPU, with arguments drawn for `shapes`; on a GPU its launches' labels say all of
+    `says`."""
 
     name: str
     run: Callable[..., Any]

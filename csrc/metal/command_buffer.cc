@@ -68,7 +68,7 @@ void CommandBuffer::Encode(const Launch& launch, const Recording& recording) {
   if (state_ != pipeline.state.get()) {
     state_ = pipeline.state.get();
     Send<Message::kSetComputePipelineState>(encoder, state_);
-    passes_.back().kernels.push_back(pipeline.name);
+    passes_.back().kernels.push_back(Named(pipeline.name, launch.label));
   }
   for (const BoundBuffer& bound : std::span(recording.buffers).subspan(launch.first_buffer, launch.buffers)) {
     BoundBuffer& before = bound_[bound.index];

@@ -108,9 +108,10 @@ void MetalEncoder::Dispatch(const Pipeline& abstract_pipeline, std::span<const B
   const Size threads = {grid.threads[0], grid.threads[1], grid.threads[2]};
   const Size threadgroup = Threadgroup(pipeline, grid);
   if (!recording_.commands.empty() && !Joins(recording_.work, grid.work)) Encode();
-  const Launch launch = {
-      &pipeline,  recording_.buffers.size(), buffers.size(), recording_.arguments.size(), args.size(), threads,
-      threadgroup};
+  const Launch launch = {&pipeline,      recording_.buffers.size(),
+                         buffers.size(), recording_.arguments.size(),
+                         args.size(),    threads,
+                         threadgroup,    grid.label};
   for (size_t i = 0; i < buffers.size(); ++i) {
     Bind(Resolve(buffers[i], 0, pipeline.buffers[i], pipeline.name));
   }

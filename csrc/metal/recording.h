@@ -27,6 +27,7 @@ struct Launch {
   size_t first_buffer, buffers;
   size_t first_argument_byte, argument_bytes;
   Size threads, threadgroup;
+  const Label* label;
 };
 
 // The recording's three buffers from `first_buffer` are lhs, rhs, result.

@@ -90,12 +90,26 @@ struct Binding {
   uint32_t owner = 0;
 };
 
+// What a launch is for, for people (mlir_lowering/program.py says what the parts are).
+struct Label {
+  std::string op, location, schedule, detail;
+  // "stablehlo.add at model.py:3, schedule pointwise"
+  std::string Text() const { return op + (location.empty() ? "" : " at " + location) + ", schedule " + schedule; }
+};
+
+// `name` of a kernel, and what it was launched for.
+inline std::string Named(const std::string& name, const Label* label) {
+  return label == nullptr || label->op.empty() ? name : name + " (" + label->Text() + ")";
+}
+
 struct Grid {
   uint32_t threads[3];          // threads in the grid, all three at least 1
   uint32_t per_threadgroup[3];  // threads in a threadgroup; {0,0,0} lets the device choose (no threadgroup memory used)
   // Innermost iterations that all threads make at most (mlir_lowering/work.py), if they are worth counting. A device
   // may let others at it between launches that do much.
   uint64_t work = 0;
+  // What the launch is for, if that is known: for errors and captures. Lives as long as the submission.
+  const Label* label = nullptr;
 };
 
 // Receives one submission's commands in order. Not thread-safe. Commands see the effects of earlier ones.

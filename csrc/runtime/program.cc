@@ -11,7 +11,7 @@ namespace pjrt_metal {
 namespace {
 
 constexpr uint32_t kMagic = 0x504d4a50;  // "PJMP", little-endian
-constexpr uint32_t kVersion = 3;
+constexpr uint32_t kVersion = 4;
 // Loops and branches inside one another: far more than any program has, far less than the stack holds.
 constexpr int kMaxDepth = 64;
 constexpr size_t kMaxBuffers = 31;  // of one kernel, argument bytes included: every Apple GPU's argument table
@@ -64,6 +64,10 @@ class Parser {
     CheckAliases();
     p.preamble = in_.String();
     Kernels();
+    p.labels.resize(in_.Count(32));
+    for (Label& label : p.labels) {
+      for (std::string* part : {&label.op, &label.location, &label.schedule, &label.detail}) *part = in_.String();
+    }
     for (uint32_t left = in_.Count(8); left > 0; --left) {
       const auto blob = in_.Blob();
       p.constants.emplace_back(blob.begin(), blob.end());
@@ -312,6 +316,9 @@ class Parser {
     step.kernel = in_.Number<uint32_t>();
     if (step.kernel >= program_->kernels.size()) in_.Fail("a launch names a kernel that is not there");
     KernelSource& kernel = program_->kernels[step.kernel];
+    const auto label = in_.Number<uint32_t>();
+    if (label >= program_->labels.size()) in_.Fail("a launch names a label that is not there");
+    step.grid.label = &program_->labels[label];
     step.slots = in_.Numbers<uint32_t>();
     if (step.slots.size() != buffers_[step.kernel]) {
       in_.Fail("a launch of " + kernel.name + " binds " + std::to_string(step.slots.size()) + " buffers, not " +

@@ -51,7 +51,7 @@ enum class StepKind : uint8_t { kLaunch = 0, kCopy = 1, kWhile = 2, kCase = 3, k
 
 struct Step {
   StepKind kind;
-  // kLaunch: kernel, the slots of its buffers in parameter order, argument bytes, grid
+  // kLaunch: kernel, the slots of its buffers in parameter order, argument bytes, grid (its label is the Program's)
   uint32_t kernel = 0;
   std::vector<uint32_t> slots;  // kCopy: {source, destination}; kWhile: {predicate}; kCase: {index}
   std::vector<std::byte> args;
@@ -82,6 +82,7 @@ struct Program {
   std::vector<TensorInfo> outputs;
   std::string preamble;  // MSL in front of the kernels in every compilation unit
   std::vector<KernelSource> kernels;
+  std::vector<Label> labels;
   std::vector<std::vector<std::byte>> constants;
   std::vector<Slot> slots;
   std::vector<LibraryOp> library_ops;  // of the steps, in their order

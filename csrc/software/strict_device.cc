@@ -59,7 +59,12 @@ class StrictEncoder : public Encoder {
       pieces.push_back({"the arguments", copy, args.size(), false});
     }
     std::vector<Touched> touched;
-    runner_.Run(pipeline.kernel, geometry, pieces, pipeline.takes_args, &touched);
+    try {
+      runner_.Run(pipeline.kernel, geometry, pieces, pipeline.takes_args, &touched);
+    } catch (const Error& error) {
+      if (grid.label == nullptr) throw;
+      throw Error(error.code(), error.what() + ("; launched for " + grid.label->Text()));
+    }
     for (size_t i = 0; i < buffers.size(); ++i) {
       if (pipeline.writable[i]) SetWritten(buffers[i], pieces[i], touched);
     }

@@ -54,6 +54,7 @@ class _Walk:
         self.graph = graph
         self.sequence = sequence
         self.plan = plan
+        self.labels = list(plan.labels)
         self.memory = Memory()
         self.token: dict[Value, Token] = {}
         self.taken = {output: number for number, output in taken.items()}
@@ -180,6 +181,8 @@ class _Walk:
             raise self.fail(f"{call.kernel.name} became a launch of {kernel.name}")
         if (step.args, step.threads, step.per_threadgroup) != (call.args, call.threads, call.per_threadgroup):
             raise self.fail(f"{name} has other arguments or another grid than its call")
+        if self.labels[step.label] != call.label:
+            raise self.fail(f"{name} is labelled {self.labels[step.label]}")
         if len(step.slots) != len(call.buffers):
             raise self.fail(f"{name} takes {len(call.buffers)} buffers and was given {len(step.slots)}")
         kinds = [k for k in kernel.params if k in (ParamKind.INPUT, ParamKind.OUTPUT)]

@@ -141,6 +141,7 @@ def convolution(**fields: object) -> p.LibraryOp:
         ({"kernels": ()}, "not made of launches"),
         ({"kernels": (LAUNCH, p.Copy(2, 2))}, "not made of launches"),
         ({"kernels": (p.Launch(1, (2,), b"", (1, 1, 1)),)}, "names a kernel that is not there"),
+        ({"kernels": (p.Launch(0, (2,), b"", (1, 1, 1), label=1),)}, "names a label that is not there"),
     ],
 )
 def test_library_calls(client: Client, fields: dict[str, object], message: str) -> None:

@@ -42,7 +42,7 @@ def launches(text: str, target: Target) -> list[LaunchWork]:
     for _, run in PASSES:
         run(graph, target)
     calls = _calls(sequence.build_sequence(graph, target))
-    return [LaunchWork(call.kernel.source.splitlines()[0], call.work, call.unbounded) for call in calls]
+    return [LaunchWork(str(call.label), call.work, call.unbounded) for call in calls]
 
 
 def _calls(found: sequence.Sequence) -> Iterator[KernelCall]:

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from mlir_lowering.program import Kernel
+from mlir_lowering.program import Kernel, Label
 from pjrt_metal.run_text import compile_text
 
 Array = np.ndarray[Any, Any]
@@ -40,7 +40,7 @@ NHWC, NCHW = ("NHWC", "HWIO", "NHWC"), ("NCHW", "OIHW", "NCHW")
 # The last element is the largest: what is added one place behind it leaves the array.
 SPIKE = np.random.default_rng(2).standard_normal((25, 37), np.float32)
 SPIKE[-1, -1] = 100
-# Name: function, shapes of its arguments, what a kernel's first comment says.
+# Name: function, shapes of its arguments, what a launch's label says.
 CASES: dict[str, tuple[Callable[..., Any], tuple[Shape, ...], str]] = {
     "pointwise": (lambda x: jnp.tanh(x) + 1, ((777,),), "Pointwise over n"),
     "pointwise rows": (lambda x: jnp.pad(x.T * 2, ((1, 2), (0, 3))), ((9, 13),), "Pointwise over"),
@@ -98,14 +98,18 @@ class Planter:
         self.fault = ctypes.c_int(-1)
         self.reached = (ctypes.c_ubyte * 1000)()
         self.faults: list[tuple[str, bool]] = []  # what is done, and whether the device itself must find it
-        self.sources: list[str] = []
-        init = Kernel.__init__
+        self.labels: list[str] = []
+        init, label = Kernel.__init__, Label.__init__
 
         def planted(kernel: Kernel, name: str, source: str, *rest: Any, **named: Any) -> None:
-            self.sources.append(source)
             init(kernel, name, self.plant(source), *rest, **named)
 
+        def labelled(made: Label, *parts: str, **named: str) -> None:
+            label(made, *parts, **named)
+            self.labels.append(str(made))
+
         patch.setattr(Kernel, "__init__", planted)
+        patch.setattr(Label, "__init__", labelled)
 
     def _new(self, what: str, must: bool) -> str:
         """The text of a new fault: true if it is the real one."""
@@ -159,7 +163,7 @@ def test_finds_what_is_planted(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     executable = compile_text(text, METAL)
     want = execute(executable, inputs)
     np.testing.assert_allclose(want[0], np.asarray(jax.jit(f)(*jax.device_put(inputs, CPU))), 1e-4, 1e-5)
-    assert any(says in source for source in planter.sources), planter.sources
+    assert any(says in label for label in planter.labels), planter.labels
     assert any(what.startswith("out") for what, _ in planter.faults)
     missed = []
     reached = bytes(planter.reached)

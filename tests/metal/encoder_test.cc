@@ -475,12 +475,16 @@ void ErrorsNameKernels() {
   Log log;
   Fixture f;
   FakeFail("run:3");
+  const Label label{"stablehlo.add", "model.py:3", "pointwise", "Pointwise over 100."};
+  Grid labelled = kGrid;
+  labelled.label = &label;
   auto encoder = f.device->NewEncoder();
   encoder->Copy({f.a.get(), 0}, {f.b.get(), 0}, 400);
-  f.Add(*encoder, 1.0f);
+  f.Add(*encoder, 1.0f, labelled);
   const auto error = Finish(*encoder);
   EXPECT(error && Has(*error, Code::kInternal,
-                      {"PageFault) (MTLCommandBufferErrorDomain 3); fault in kernels pjrt_metal_copy_16, k_add"}));
+                      {"PageFault) (MTLCommandBufferErrorDomain 3); fault in kernels pjrt_metal_copy_16, "
+                       "k_add (stablehlo.add at model.py:3, schedule pointwise)"}));
   encoder->Copy({f.a.get(), 0}, {f.b.get(), 0}, 400);
   const auto copying = Finish(*encoder);
   EXPECT(copying && Has(*copying, Code::kInternal, {"fault in kernel pjrt_metal_copy_16"}));
