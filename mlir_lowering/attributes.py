@@ -23,6 +23,7 @@ IGNORED = frozenset(
         "algorithm",
         "backend_config",
         "backend_config_format",
+        "composite_attributes",  # the records of composites have none
         "mhlo.backend_config",  # a host call's: mlir_lowering/host_calls.py reads it
         "mhlo.frontend_attributes",
         "mhlo.sharding",
@@ -32,6 +33,15 @@ IGNORED = frozenset(
         "sdy.sharding_per_value",
     }
 )
+
+# What jaxlib's bindings raise for an attribute that a corrupt program can have: of a kind that they have no class for
+# (locations, complex elements) or that numpy has no type for, with a zero byte in its name, with text that is no UTF-8.
+UNREADABLE = (KeyError, RuntimeError, TypeError, ValueError)
+
+
+def reason(error: Exception) -> str:
+    """The first line of what they say: the others list functions."""
+    return str(error).partition("\n")[0]
 
 
 def _dataclass(kind: type) -> Callable[[Any], Any]:
@@ -49,10 +59,17 @@ def _value(attr: Any) -> Any:
     return attr.value
 
 
+def names(attr: ir.DictAttr) -> list[str]:
+    """A dictionary's; raises RuntimeError for one that is no UTF-8. Costs the text of the whole dictionary."""
+    entries = [attr[i] for i in range(len(attr))]
+    for entry in entries:
+        repr(entry)  # raises where `name` would end the process
+    return [entry.name for entry in entries]
+
+
 def _dictionary(attr: Any) -> dict[str, Any]:
     # By name: NamedAttribute.attr ends the process where Python has no class for a value (complex elements).
-    names = [attr[i].name for i in range(len(attr))]
-    return {name: convert(attr[name]) for name in names}
+    return {name: convert(attr[name]) for name in names(attr)}
 
 
 def _alias(attr: Any) -> tuple[tuple[int, ...], int, tuple[int, ...]]:
@@ -99,7 +116,7 @@ _MNEMONIC = re.compile(r"#stablehlo[.<](\w+)")
 
 
 def convert(attr: ir.Attribute) -> Any:
-    """An attribute as Python data; one of a kind not listed here as its MLIR text."""
+    """An attribute as Python data; one of a kind not listed here as its MLIR text. Raises any of UNREADABLE."""
     reader = _KINDS.get(type(attr))
     if reader is not None:
         return reader(attr)

@@ -12,6 +12,7 @@ from typing import Any
 import jaxlib.mlir.ir as ir
 import numpy as np
 
+from mlir_lowering.attributes import UNREADABLE, names, reason
 from mlir_lowering.dtypes import BY_NAME, PRED, DType
 from mlir_lowering.errors import unsupported
 from mlir_lowering.graph import Op, Region, TensorType, Value
@@ -39,8 +40,11 @@ def ffi_dictionary(operation: Any, target: str, loc: str) -> bytes:
     """
     attributes = operation.attributes
     version = attributes["api_version"].value if "api_version" in attributes else 1
-    names = ["mhlo.backend_config"] + ["backend_config"] * (version == _TYPED_FFI)
-    config = next((attributes[name] for name in names if name in attributes), None)
+    places = ["mhlo.backend_config"] + ["backend_config"] * (version == _TYPED_FFI)
+    try:
+        config = next((attributes[name] for name in places if name in attributes), None)
+    except UNREADABLE:
+        raise unsupported(f'the custom call "{target}" with a configuration that cannot be read', loc) from None
     if not isinstance(config, ir.DictAttr):
         if version != _TYPED_FFI:
             raise unsupported(
@@ -64,13 +68,16 @@ def _blob(data: bytes) -> bytes:
 
 
 def _dictionary(attr: Any) -> bytes:
-    names = [attr[i].name for i in range(len(attr))]
-    parts = [struct.pack("<I", len(names))]
-    for name in sorted(names, key=str.encode):  # handlers find them by their place in this order
+    try:
+        found = names(attr)
+    except UNREADABLE:
+        raise _NotInTheFfi("an attribute whose name is no text") from None
+    parts = [struct.pack("<I", len(found))]
+    for name in sorted(found, key=str.encode):  # handlers find them by their place in this order
         try:
             parts += [_blob(name.encode()), _value(name, attr[name])]
-        except TypeError as error:  # elements for which MLIR's Python has no class
-            raise _NotInTheFfi(f"the attribute {name}: {error}") from None
+        except UNREADABLE as error:
+            raise _NotInTheFfi(f"the attribute {name}, which cannot be read: {reason(error)}") from None
     return b"".join(parts)
 
 

@@ -7,10 +7,11 @@ user's source line.
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import jaxlib.mlir.ir as ir
 import numpy as np
@@ -39,6 +40,10 @@ _IDENTITY = frozenset({"sdy.sharding_constraint"})
 _IDENTITY_CALLS = frozenset({"Sharding", "LayoutConstraint", "annotate_device_placement"})
 _TOKEN = "!stablehlo.token"
 _SKIPPED = frozenset({"sdy.mesh"})
+# Replicas or partitions, as a Program can say.
+_MOST_PARTS = 2**31 - 1
+
+_T = TypeVar("_T")
 
 
 class SourceLine:
@@ -123,12 +128,14 @@ def decode(code: bytes) -> ir.Module:
             module = stablehlo.deserialize_portable_artifact(context, code)
         else:
             module = ir.Module.parse(code, context)
+        if module is not None and not module.operation.verify():
+            module = None
     except Exception as error:
         reason = "\n".join([str(error), *said])
         raise CompileError(f"the program is not a valid StableHLO module: {reason}") from error
     finally:
         handler.detach()
-    if module is None or not module.operation.verify():
+    if module is None:
         raise CompileError("the program is not a valid StableHLO module: " + "\n".join(said))
     return module
 
@@ -157,19 +164,21 @@ def _mentions_chlo(op: ir.OpView) -> bool:
 
 def build(module: ir.Module) -> Graph:
     """The Graph of the module's entry function, `main` or its only public one."""
-    return _Importer(module).graph()
+    importer = _Importer(module)
+    try:
+        return importer.graph()
+    except (RuntimeError, UnicodeDecodeError) as error:
+        if isinstance(error, RecursionError):
+            raise
+        # jaxlib's bindings, which read names: nothing here raises it.
+        raise CompileError(f"{importer.reading} has a name that is no text (UTF-8): {error}") from error
 
 
 class _Importer:
     def __init__(self, module: ir.Module) -> None:
         self.module = module
+        self.reading = "the module"  # what is read just now
         self.functions: dict[str, Any] = {}
-        for op in module.body.operations:
-            name = op.operation.name
-            if name == "func.func":
-                self.functions[op.name.value] = op
-            elif name not in _SKIPPED:
-                raise unsupported(f"{name} in a module", str(self.source(op)))
         self.types: dict[Any, TensorType] = {}
         self.attrs: dict[Any, Any] = {}
         self.calls = 0
@@ -177,6 +186,12 @@ class _Importer:
         self.caller: SourceLine | None = None  # of the function that is being inlined
 
     def graph(self) -> Graph:
+        for op in self.module.body.operations:
+            name = op.operation.name
+            if name == "func.func":
+                self.functions[op.name.value] = op
+            elif name not in _SKIPPED:
+                raise unsupported(f"{name} in a module", str(self.source(op)))
         main = self.functions.get("main")
         if main is None:
             public = [f for f in self.functions.values() if f.visibility.value == "public"]
@@ -193,19 +208,22 @@ class _Importer:
             ("mhlo.num_partitions", "num_partitions"),
         ):
             if label in attributes_of_module:
-                setattr(graph, field, attributes_of_module[label].value)
+                number = self.attribute(attributes_of_module, label, self.module.operation)
+                if not isinstance(number, int) or not 1 <= number <= _MOST_PARTS:
+                    raise CompileError(f"the program's {label} is {number!r}: expected a number of at least 1")
+                setattr(graph, field, number)
         block = _only_block(main)
         values: dict[Any, Value] = {}
         for argument in block.arguments:
             value = Value(self.type(argument.type, main))
             values[argument] = value
             graph.args.append(value)
-        arguments = _dictionaries(main, "arg_attrs", len(graph.args))
+        arguments = self.dictionaries(main, "arg_attrs", len(graph.args))
         graph.arguments = [_argument_info(info) for info in arguments]
         self.block(block, graph, values)
-        results = _dictionaries(main, "res_attrs", len(graph.outputs))
-        graph.output_memory_kinds = [info.get("mhlo.memory_kind", "device") for info in results]
-        graph.output_layouts = [_layout(info.get("mhlo.layout_mode")) for info in results]
+        results = self.dictionaries(main, "res_attrs", len(graph.outputs))
+        graph.output_memory_kinds = [_entry(info, "mhlo.memory_kind", "device") for info in results]
+        graph.output_layouts = [_layout(_entry(info, "mhlo.layout_mode", "default")) for info in results]
         _check_layouts(graph)
         return graph
 
@@ -233,7 +251,10 @@ class _Importer:
                 "jit with shapes that are known when the program is compiled",
             )
         known = TensorType(tuple(type.shape), dtype)
-        if known.size > MAX_ELEMENTS:
+        if min(known.shape, default=0) < 0:
+            raise CompileError(f"{op.operation.name} has a value of type {type}: no dimension is negative\n  at {loc}")
+        # Empty arrays too: an index of one dimension has to be a number.
+        if math.prod(d or 1 for d in known.shape) > MAX_ELEMENTS:
             raise CompileError(
                 f"{op.operation.name} has a value of type {known} ({known.size} elements, {known.bytes} bytes):"
                 f" arrays have at most {MAX_ELEMENTS} elements\n  at {loc}",
@@ -242,26 +263,35 @@ class _Importer:
         self.types[type] = known
         return known
 
-    def attribute(self, attr: ir.Attribute) -> Any:
-        known = self.attrs.get(attr)
-        if known is None:
-            known = self.attrs[attr] = attributes.convert(attr)
-        return known
+    def attribute(self, found: Any, name: str, op: Any) -> Any:
+        """The attribute of an op that is called `name` in `found`, as Python data."""
+        try:
+            # By name: NamedAttribute.attr ends the process where Python has no class for a value.
+            attr = found[name]
+            known = self.attrs.get(attr)
+            if known is None:
+                known = self.attrs[attr] = attributes.convert(attr)
+            return known
+        except attributes.UNREADABLE as error:
+            what = f"the attribute {name} of {op.operation.name}, which cannot be read: {attributes.reason(error)}"
+            raise unsupported(what, str(self.source(op))) from error
 
-    def op_attributes(self, operation: Any) -> dict[str, Any]:
-        found = operation.attributes
-        result = {}
-        for i in range(len(found)):
-            named = found[i]
-            if named.name not in attributes.IGNORED:
-                result[named.name] = self.attribute(named.attr)
-        return result
+    def dictionaries(self, function: Any, name: str, count: int) -> list[dict[str, Any]]:
+        """One dictionary of attributes an argument or result."""
+        if name not in function.attributes:
+            return [{}] * count
+        found: list[dict[str, Any]] = list(self.attribute(function.attributes, name, function))
+        return found
+
+    def op_attributes(self, op: Any) -> dict[str, Any]:
+        found = op.operation.attributes
+        return {name: self.attribute(found, name, op) for name in found if name not in attributes.IGNORED}
 
     def block(self, block: Any, region: Region, values: dict[Any, Value]) -> None:
         """Appends a block's ops to `region` and sets its outputs to what the block returns."""
         for op in block.operations:
             operation = op.operation
-            name = operation.name
+            self.reading = name = operation.name
             operands = [values[v] for v in operation.operands]
             if name in ("stablehlo.return", "func.return"):
                 region.outputs = operands
@@ -289,7 +319,7 @@ class _Importer:
         self.inside_kernels += OPS[name].control is None
         regions = [self.region(inner, op, values) for inner in operation.regions]
         self.inside_kernels -= OPS[name].control is None
-        made = Op(name, operands, types, self.op_attributes(operation), regions, loc)
+        made = Op(name, operands, types, self.op_attributes(op), regions, loc)
         region.ops.append(made)
         return made.results
 
@@ -324,20 +354,20 @@ class _Importer:
 
     def composite(self, op: Any, operands: list[Value], region: Region) -> list[Value]:
         """A composite that has a record is one op; another is its decomposition."""
-        attrs = self.op_attributes(op.operation)
+        attrs = self.op_attributes(op)
         name = attrs["name"]
-        # The records' functions are of real numbers.
-        if name not in OPS or any(v.dtype.is_complex for v in operands):
-            return self.call(attrs["decomposition"], op, operands, region)
         types = [self.type(result.type, op) for result in op.operation.results]
-        inner = attrs.get("composite_attributes", {})
-        made = Op(name, operands, types, dict(inner), loc=self.source(op))
+        # MLIR knows nothing of a composite's types: the records' functions are of one real number.
+        fits = len(operands) == 1 and types == [operands[0].type] and operands[0].dtype.is_float
+        if name not in OPS or not name.startswith("chlo.") or not fits or not operands[0].dtype.msl:
+            return self.call(attrs["decomposition"], op, operands, region)
+        made = Op(name, operands, types, loc=self.source(op))
         region.ops.append(made)
         return made.results
 
     def custom_call(self, op: Any, operands: list[Value], region: Region) -> list[Value]:
         operation = op.operation
-        attrs = self.op_attributes(operation)
+        attrs = self.op_attributes(op)
         target = attrs["call_target_name"]
         if target in _IDENTITY_CALLS:
             return operands
@@ -405,28 +435,29 @@ def _only_block(function: Any) -> Any:
     return blocks[0]
 
 
-def _dictionaries(function: Any, name: str, count: int) -> list[dict[str, Any]]:
-    """One dictionary of attributes an argument or result."""
-    if name not in function.attributes:
-        return [{}] * count
-    return [attributes.convert(item) for item in function.attributes[name]]
+def _entry(info: dict[str, Any], name: str, default: _T) -> _T:
+    """What an argument's or result's dictionary says under `name`, of the kind of `default`."""
+    value = info.get(name, default)
+    if not isinstance(value, type(default)):
+        raise CompileError(f"{name} of an argument or result is {value!r}: expected such as {default!r}")
+    return value
 
 
 def _argument_info(info: dict[str, Any]) -> ArgumentInfo:
-    alias = info.get("tf.aliasing_output", -1)
+    alias = _entry(info, "tf.aliasing_output", -1)
     return ArgumentInfo(
         alias=alias,
-        donated=alias >= 0 or bool(info.get("jax.buffer_donor", False)),
-        memory_kind=info.get("mhlo.memory_kind", "device"),
-        layout=_layout(info.get("mhlo.layout_mode")),
+        donated=alias >= 0 or _entry(info, "jax.buffer_donor", False),
+        memory_kind=_entry(info, "mhlo.memory_kind", "device"),
+        layout=_layout(_entry(info, "mhlo.layout_mode", "default")),
     )
 
 
-def _layout(mode: str | None) -> tuple[int, ...] | None:
+def _layout(mode: str) -> tuple[int, ...] | None:
     """Minor-to-major order from text such as "{0,1}"; None where the compiler may choose."""
-    if mode is None or mode in ("default", "auto"):
+    if mode in ("default", "auto"):
         return None
-    match = re.fullmatch(r"\{(\d*(?:,\d+)*)(?::[^}]*)?\}", mode)
+    match = re.fullmatch(r"\{([0-9]{0,4}(?:,[0-9]{1,4})*)(?::[^}]*)?\}", mode)
     if match is None:
         raise CompileError(f"layout {mode!r} is not understood: expected a form such as {{1,0}}")
     return tuple(int(d) for d in match[1].split(",") if d)

@@ -50,7 +50,10 @@ def compile_artifact(
         raise CompileError(f"the program's format is {format!r}: this compiler reads mlir")
     if not trusted:
         return compile_process.compile(code, options, target, log)
-    return serialize(compile_program(code, read_options(options), parse_target(target), log))
+    try:
+        return serialize(compile_program(code, read_options(options), parse_target(target), log))
+    except RecursionError as error:
+        raise CompileError("the program's regions or attributes are nested too deep for the compiler") from error
 
 
 def compile_program(code: bytes, options: CompileOptions, target: Target, log: Log = _no_log) -> Program:

@@ -140,6 +140,8 @@ def attack(artifacts: list[bytes], numbers: list[int], seed: int, counts: Counts
                 counts.refused += 1
             case b"r" if how == -signal.SIGXCPU:
                 counts.faults.append(f"{numbers[done]}: took more than {SECONDS} s after it had been read")
+            case b"r" if how < 0:
+                counts.faults.append(f"{numbers[done]}: ended by signal {-how} after it had been read")
             case _ if how == -signal.SIGXCPU:
                 counts.endless += 1
             case _ if how < 0:

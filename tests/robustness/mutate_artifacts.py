@@ -12,9 +12,9 @@ import sys
 from collections.abc import Iterator
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
-from jaxlib.mlir.dialects import stablehlo
 
 from tests.capi import bare
 from tests.capi.harness import Client
@@ -38,16 +38,27 @@ def artifacts() -> list[bytes]:
     def update(x: jax.Array, i: jax.Array) -> jax.Array:
         return x.at[i].add(1.0)[::-1].astype(jnp.bfloat16)
 
+    def various(x: jax.Array, i: jax.Array) -> list[jax.Array]:
+        """Branches, composites, a custom call of the FFI, complex constants, a mesh; donated."""
+        y = jax.lax.switch(i[0], [jnp.sin, jnp.cos, jax.scipy.special.erf], x)
+        z = jax.lax.complex(y, x) * np.array([1 + 2j, 3j, 4], np.complex64)
+        mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), "d")
+        spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("d"))
+        pairs = jax.lax.top_k(jax.lax.with_sharding_constraint(y, spread), 2)
+        return [x + 1, z, jnp.linalg.cholesky(y @ y.T + jnp.eye(3)), *pairs]
+
     shapes = [
-        (jax.grad(network), ((2, 8, 8, 3), (3, 3, 3, 4), None)),
-        (loop, ((7,),)),
-        (update, ((9, 2), None)),
+        (jax.jit(jax.grad(network)), ((2, 8, 8, 3), (3, 3, 3, 4), None)),
+        (jax.jit(loop), ((7,),)),
+        (jax.jit(update), ((9, 2), None)),
+        (jax.jit(various, donate_argnums=0), ((3, 3), None)),
     ]
+    lapack = jax.export.DisabledSafetyCheck.custom_call("lapack_spotrf_ffi")
     result = []
     for function, arguments in shapes:
         values = [np.zeros(3, np.int32) if s is None else np.zeros(s, np.float32) for s in arguments]
-        module = jax.jit(function).lower(*values).compiler_ir("stablehlo")
-        result.append(stablehlo.serialize_portable_artifact(module, stablehlo.get_current_version()))
+        exported = jax.export.export(function, platforms=["metal"], disabled_checks=[lapack])(*values)
+        result.append(bytes(exported.mlir_module_serialized))
     return result
 
 
