@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.fuzz.devices import DEVICES, Device, Failure, expected
-from tests.fuzz.generate import LARGE, SMALL, build, redraw
+from tests.fuzz.generate import LARGE, SMALL, WIDE, build, redraw
 from tests.fuzz.graph import Array, Case, module_text
 from tests.fuzz.kept import kept_text
 from tests.fuzz.shrink import renumbered, shrink
 
-STYLES = {"small": SMALL, "large": LARGE}
+STYLES = {"small": SMALL, "large": LARGE, "wide": WIDE}
 # Values that a program is run with: compiling it costs far more than running it.
 INPUT_SETS = 3
 
@@ -36,8 +36,8 @@ def input_sets(case: Case, seed: int) -> list[list[Array]]:
 
 
 def style_of(seed: int) -> str:
-    """One program in eight is large."""
-    return "large" if seed % 8 == 7 else "small"
+    """One program in eight is large, one wide."""
+    return {7: "large", 3: "wide"}.get(seed % 8, "small")
 
 
 class Run:
@@ -142,7 +142,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=1 << 40)
     parser.add_argument("--devices", default="fast", help=", ".join(DEVICES))
-    parser.add_argument("--style", choices=STYLES, default="", help="default: one in eight large")
+    parser.add_argument("--style", choices=STYLES, default="", help="default: one in eight large, one wide")
     parser.add_argument("--xla-every", type=int, default=16, help="check numpy by XLA on each n-th program; 0: never")
     parser.add_argument("--batch", type=int, default=32, help="programs whose kernels are compiled together")
     parser.add_argument("--found", default="", help="folder for shrunk programs")
