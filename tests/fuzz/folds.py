@@ -122,8 +122,8 @@ def _window_terms(op: Op, x: Array, fill: Any, shape: tuple[int, ...]) -> Array:
 def reduce_window(op: Op, vals: list[Val]) -> Val:
     x, init = vals
     kind, out = op.attrs["_kinds"][0], op.outs[0]
-    if (scan := _scan_axis(op)) is not None:
-        axis, backward = scan
+    if op.attrs["_cumulative"] is not None:
+        axis, backward = op.attrs["_cumulative"]  # the initial value is neutral
 
         def along(f: np.ufunc, terms: Array) -> Array:
             if not backward:
@@ -134,15 +134,6 @@ def reduce_window(op: Op, vals: list[Val]) -> Val:
     terms = _window_terms(op, x.array, init.array[()], out.shape)
     errors = None if x.exact else _window_terms(op, x.error(), 0.0, out.shape)
     return monoid(kind, terms, errors, out.dtype, len(terms))
-
-
-def _scan_axis(op: Op) -> tuple[int, bool] | None:
-    """The axis of a window that holds all before (after: True) an element, the initial value being neutral."""
-    if not op.attrs["_cumulative"]:
-        return None
-    w = op.attrs["_window"]
-    axis = next((d for d, n in enumerate(w["size"]) if n > 1), 0)
-    return axis, w["pad"][axis][0] == 0
 
 
 _KEEPS = {"GE": np.greater_equal, "LE": np.less_equal, "GT": np.greater, "LT": np.less}

@@ -56,7 +56,8 @@ def reduce_window(g: Generator) -> None:
             "window_dilations": i64s(dilation),
             "padding": dense(np.array(pads, np.int64), BY_NAME["i64"]),
             "_window": {"size": size, "stride": stride, "base": base, "dilation": dilation, "pad": pads},
-            "_cumulative": cumulative,
+            # Along which axis, and whether from its end.
+            "_cumulative": (axis, pads[axis][0] == 0) if cumulative else None,
             "_kinds": [kind],
         },
         [body([kind], [x.dtype])],
