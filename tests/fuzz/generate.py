@@ -27,6 +27,8 @@ _DIMS = (1, 2, 3, 4, 5, 6, 7, 8, 11, 13, 16, 17, 31, 32, 33, 37)
 _SIZES = (60, 400, 3000)
 # Wide programs: enough elements for split reductions, sequences in parts, long rows and many threadgroups.
 _WIDE = (20_000, 60_000, 150_000)
+# What stands beside a long dimension: few rows or columns, or enough for strips of neighbours.
+_BESIDE = (1, 2, 3, 5, 16, 33, 40, 64, 100, 257)
 # A constant is text of the program: larger values are arguments.
 _LARGEST_CONSTANT = 5000
 
@@ -75,8 +77,9 @@ class Generator:
             self.wide = wide
             if wide:
                 self.limit = int(rng.choice(_WIDE))
-                long = self.limit // int(rng.choice([1, 2, 3, 5, 16, 33, 100, 257])) - int(rng.integers(0, 5))
-                self.dims = [*self.dims[:2], long, long]
+                other = int(rng.choice(_BESIDE))
+                long = self.limit // other - int(rng.integers(0, 5))
+                self.dims = [self.dims[0], other, long, long]
             self.inputs: list[Array] = []
             self.special = rng.random() < 0.25
 

@@ -19,7 +19,7 @@ def reduce_window(g: Generator) -> None:
     kind = g.choose([k for k in monoids(x.dtype) if k not in ("multiply", "xor")])
     if kind in ("and", "or") and x.dtype.kind != "pred":
         kind = "add"
-    cumulative = g.chance(0.35)
+    cumulative = g.chance(0.6 if g.wide else 0.35)
     axis = g.between(0, len(x.shape) - 1)
     size, stride, base, dilation, pads, shape = [], [], [], [], [], []
     for d, n in enumerate(x.shape):
