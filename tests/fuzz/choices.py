@@ -15,6 +15,7 @@ from tests.fuzz.generate import F32, I32, PRED, Generator
 from tests.fuzz.graph import Var, i64s
 from tests.fuzz.heads import HEADS
 from tests.fuzz.values import Reject
+from tests.fuzz.windows import reduce_window
 
 
 def unary(g: Generator) -> None:
@@ -277,11 +278,14 @@ CHOICES: list[tuple[Callable[[Generator], None], float]] = [
 ]
 _WEIGHTS = np.array([w for _, w in CHOICES])
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+# Wide programs are there for the loop nests.
+_WIDE_WEIGHTS = np.array([w * {reduce_window: 4}.get(f, 2 if (f, w) in HEADS else 1) for f, w in CHOICES])
+_WIDE_WEIGHTS = _WIDE_WEIGHTS / _WIDE_WEIGHTS.sum()
 
 
 def add_op(g: Generator) -> None:
     """One more, or several that go together; nothing if that would not be known sharply."""
-    choose, _ = CHOICES[int(g.rng.choice(len(CHOICES), p=_WEIGHTS))]
+    choose, _ = CHOICES[int(g.rng.choice(len(CHOICES), p=_WIDE_WEIGHTS if g.wide else _WEIGHTS))]
     count, here, arguments = len(g.block.ops), len(g.here), len(g.block.args)
     try:
         choose(g)

@@ -62,7 +62,7 @@ def convolution(g: Generator) -> None:
     groups = g.choose([1, 1, 1, 2, 3])
     batches = 1 if groups > 1 else g.choose([1, 1, 1, 1, 2])
     per_in, per_out = g.choose([1, 2, 3, 4, 5]), g.choose([1, 2, 3, 8])
-    n, sizes = g.between(1, 3) * batches, [g.between(1, 9) for _ in range(space)]
+    n, sizes = g.between(1, 3) * batches, [g.between(1, 60 if g.wide else 9) for _ in range(space)]
     kernel = [g.between(1, 4) for _ in range(space)]
     stride = [g.choose([1, 1, 2, 3]) for _ in range(space)]
     lhs_dilation = [g.choose([1, 1, 1, 2, 3]) for _ in range(space)]

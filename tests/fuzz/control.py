@@ -48,7 +48,7 @@ def while_(g: Generator) -> None:
     carried = [g.pick() for _ in range(g.between(1, 4))]
     if g.chance(0.2):
         carried.append(carried[0])
-    if any(v.size > 400 for v in carried):
+    if any(v.size > max(400, g.limit // 4 if g.wide else 0) for v in carried):
         raise Reject("large")
     flagged = g.chance(0.5)
     flag = [g.scalar(False, PRED)] if flagged else []

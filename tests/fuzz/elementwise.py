@@ -267,7 +267,7 @@ def convert(op: Op, vals: list[Val]) -> Val:
         wide = wide.real
     if result.kind == "pred":
         require_exact(val)
-        return Val(np.asarray(widen(val.array, source) != 0))
+        return Val(np.asarray(wide != 0))
     if result.is_integer:
         require_exact(val)
         if source.is_float or source.is_complex:

@@ -25,6 +25,12 @@ _DTYPES = {
 _DIMS = (1, 2, 3, 4, 5, 6, 7, 8, 11, 13, 16, 17, 31, 32, 33, 37)
 # Elements of a value: most programs are small, since their kernels cost the same; some have work for every loop.
 _SIZES = (60, 400, 3000)
+# Wide programs: enough elements for split reductions, sequences in parts, long rows and many threadgroups.
+_WIDE = (20_000, 60_000, 150_000)
+# What stands beside a long dimension: few rows or columns, or enough for strips of neighbours.
+_BESIDE = (1, 2, 3, 5, 16, 33, 40, 64, 100, 257)
+# A constant is text of the program: larger values are arguments.
+_LARGEST_CONSTANT = 5000
 
 
 @dataclass(frozen=True)
@@ -33,22 +39,26 @@ class Style:
 
     low: int
     high: int
+    wide: bool = False
 
 
 SMALL = Style(5, 12)
 LARGE = Style(13, 60)
+WIDE = Style(3, 9, True)
 
 
 class Generator:
     """Adds ops to one block; blocks inside it have generators of their own that share its random numbers."""
 
-    def __init__(self, rng: np.random.Generator, block: Block, env: Env, parent: Generator | None = None) -> None:
+    def __init__(
+        self, rng: np.random.Generator, block: Block, env: Env, parent: Generator | None = None, wide: bool = False
+    ) -> None:
         self.rng, self.block, self.env, self.parent = rng, block, env, parent
         self.here: list[Var] = list(block.args)
         self.depth = 0 if parent is None else parent.depth + 1
         if parent is not None:
             self.dtypes, self.dims, self.limit = parent.dtypes, parent.dims, parent.limit
-            self.inputs, self.special = parent.inputs, parent.special
+            self.inputs, self.special, self.wide = parent.inputs, parent.special, parent.wide
         else:
             names = list(_DTYPES)
             weights = np.array(list(_DTYPES.values()))
@@ -64,6 +74,12 @@ class Generator:
                 long = int(rng.choice([64, 67, 100, 128, 257, 1000, 1500, 2049]))
                 self.dims.append(long)
                 self.limit = max(self.limit, long)
+            self.wide = wide
+            if wide:
+                self.limit = int(rng.choice(_WIDE))
+                other = int(rng.choice(_BESIDE))
+                long = self.limit // other - int(rng.integers(0, 5))
+                self.dims = [self.dims[0], other, long, long]
             self.inputs: list[Array] = []
             self.special = rng.random() < 0.25
 
@@ -137,6 +153,8 @@ class Generator:
         fitting = [v for v in self.visible() if test(v)]
         if not fitting:
             raise Reject("no such value")
+        if self.wide and self.chance(0.6):
+            fitting = [v for v in fitting if 8 * v.size > self.limit] or fitting
         if self.chance(0.6):
             fitting = fitting[-6:]
         return self.choose(fitting)  # type: ignore[no-any-return]
@@ -177,7 +195,10 @@ class Generator:
     def fresh(self, shape: Shape, dtype: DType, plain: bool = False) -> Var:
         """A new argument of the program, or a constant inside a region."""
         values = self.draw(shape, dtype, plain)
-        if self.parent is not None or self.chance(0.15):
+        small = values.size <= _LARGEST_CONSTANT
+        if self.parent is not None and not small:
+            raise Reject("a large constant")
+        if self.parent is not None or (small and self.chance(0.15)):
             return self.constant(values, dtype)
         v = Var(shape, dtype)
         self.block.args.append(v)
@@ -228,7 +249,10 @@ def build(seed: int, style: Style) -> Case:
 
     rng = np.random.default_rng(seed)
     block = Block([])
-    g = Generator(rng, block, {})
+    g = Generator(rng, block, {}, wide=style.wide)
+    if style.wide:
+        rest = tuple(n for n in g.shape() if n * g.dims[-1] <= g.limit)[:1]
+        g.fresh((*rest, g.dims[-1]) if g.chance(0.5) else (g.dims[-1], *rest), g.dtype())
     for _ in range(g.between(1, 3)):
         g.fresh(g.shape(), g.dtype())
     wanted = g.between(style.low, style.high)

@@ -1,6 +1,6 @@
 """Random programs as data: typed variables, ops, blocks, and their StableHLO text.
 
-An op's meaning and text are rows of `ops.OPS`; a program's expected results come from `evaluate.py`.
+Programs come from `generate.py` and `choices.py`, their expected results from `evaluate.py`.
 """
 
 from __future__ import annotations

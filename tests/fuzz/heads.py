@@ -1,4 +1,4 @@
-"""Ops that need a loop nest of their own: reductions, windows, contractions, gathers, updates, sorts."""
+"""Ops that need a loop nest of their own: reductions, gathers, updates, sorts; windows and contractions are beside."""
 
 from __future__ import annotations
 
@@ -8,72 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mlir_lowering.dtypes import BY_NAME, DType
+from mlir_lowering.dtypes import BY_NAME
+from tests.fuzz.bodies import argmax_body, body, identity, monoids
 from tests.fuzz.contractions import convolution, dot, matmul
 from tests.fuzz.generate import I32, PRED, Generator
-from tests.fuzz.graph import Array, Block, Op, Shape, Var, dense, i64s
+from tests.fuzz.graph import Block, Op, Shape, Var, i64s
 from tests.fuzz.values import Reject
-
-
-def body(kinds: list[str], dtypes: list[DType]) -> Block:
-    """Folds k accumulators with k elements, each pair by its monoid. "replace": the second."""
-    left = [Var((), d) for d in dtypes]
-    right = [Var((), d) for d in dtypes]
-    block = Block([*left, *right])
-    for kind, a, b, d in zip(kinds, left, right, dtypes, strict=True):
-        if kind == "replace":
-            block.outputs.append(b)
-            continue
-        out = Var((), d)
-        block.ops.append(Op(kind, [a, b], [out]))
-        block.outputs.append(out)
-    return block
-
-
-def argmax_body(kind: str, dtype: DType, index: DType) -> Block:
-    from tests.fuzz.choices import compare_attrs
-
-    a, i, b, j = Var((), dtype), Var((), index), Var((), dtype), Var((), index)
-    block = Block([a, i, b, j])
-
-    def add(op: str, ins: list[Var], dtype: DType, direction: str = "", of: DType = dtype) -> Var:
-        out = Var((), dtype)
-        block.ops.append(Op(op, ins, [out], compare_attrs(direction, of) if direction else {}))
-        return out
-
-    better = add("compare", [a, b], PRED, "GT" if kind == "argmax" else "LT")
-    equal = add("compare", [a, b], PRED, "EQ")
-    first = add("compare", [i, j], PRED, "LT", index)
-    tie = add("and", [equal, first], PRED)
-    keep = add("or", [better, tie], PRED)
-    block.outputs = [add("select", [keep, a, b], dtype), add("select", [keep, i, j], index)]
-    return block
-
-
-def _monoids(dtype: DType) -> list[str]:
-    if dtype.kind == "pred":
-        return ["and", "or", "xor"]
-    if dtype.is_complex:
-        return ["add"]
-    if dtype.is_float:
-        return ["add"] * 4 + ["maximum"] * 3 + ["minimum", "multiply"]
-    return ["add"] * 3 + ["maximum", "minimum", "multiply", "and", "or", "xor"]
-
-
-def identity(kind: str, dtype: DType) -> Array:
-    if dtype.kind == "pred":
-        return np.array(kind == "and")
-    low, high = (-np.inf, np.inf) if dtype.is_float or dtype.is_complex else _range(dtype)
-    value = {"add": 0, "multiply": 1, "maximum": low, "minimum": high, "or": 0, "xor": 0}.get(kind)
-    if kind == "and":
-        value = -1 if dtype.kind == "int" else high
-    return np.array(value).astype(dtype.numpy)
-
-
-def _range(dtype: DType) -> tuple[int, int]:
-    if dtype.kind == "uint":
-        return 0, 2**dtype.bits - 1
-    return -(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1
+from tests.fuzz.windows import reduce_window, select_and_scatter
 
 
 def _dims(g: Generator, rank: int) -> list[int]:
@@ -87,7 +28,7 @@ def reduce(g: Generator) -> None:
     xs = [x]
     xs += [g.of(x.shape, g.dtype()) for _ in range(count - 1)]
     dims = _dims(g, len(x.shape))
-    kinds = [g.choose(_monoids(v.dtype)) for v in xs]
+    kinds = [g.choose(monoids(v.dtype)) for v in xs]
     inits = []
     for v, kind in zip(xs, kinds, strict=True):
         if count == 1 and g.chance(0.08):
@@ -145,54 +86,6 @@ def softmax(g: Generator) -> None:
     low = g.one("subtract", [x, row(x, "maximum")], (x.shape, x.dtype))
     e = g.one("exponential", [low], (x.shape, x.dtype)) if g.chance(0.3) else g.one("abs", [low], (x.shape, x.dtype))
     g.one(g.choose(["add", "subtract", "maximum"]), [e, row(e, "add")], (x.shape, x.dtype))
-
-
-def reduce_window(g: Generator) -> None:
-    x = g.pick(lambda v: 0 < len(v.shape) <= 4 and v.size <= 600 and v.dtype.name not in ("i4", "ui4"))
-    kind = g.choose([k for k in _monoids(x.dtype) if k not in ("multiply", "xor")])
-    if kind in ("and", "or") and x.dtype.kind != "pred":
-        kind = "add"
-    cumulative = g.chance(0.35)
-    axis = g.between(0, len(x.shape) - 1)
-    size, stride, base, dilation, pads, shape = [], [], [], [], [], []
-    for d, n in enumerate(x.shape):
-        if cumulative:
-            k, s, b, w = (n if d == axis else 1), 1, 1, 1
-            lo, hi = ((n - 1, 0) if g.chance(0.7) else (0, n - 1)) if d == axis else (0, 0)
-            if n == 0:
-                raise Reject("empty")
-        elif g.chance(0.4):
-            k = s = b = w = 1
-            lo = hi = 0
-        else:
-            k, s, b, w = g.between(1, 4), g.choose([1, 1, 2, 3]), g.choose([1, 1, 1, 2]), g.choose([1, 1, 1, 2])
-            lo, hi = g.between(0, 3), g.between(0, 3)
-        whole = max(n + max(n - 1, 0) * (b - 1) + lo + hi, 0)
-        reach = (k - 1) * w + 1
-        size.append(k)
-        stride.append(s)
-        base.append(b)
-        dilation.append(w)
-        pads.append((lo, hi))
-        shape.append((whole - reach) // s + 1 if whole >= reach else 0)
-    if math.prod(size) * math.prod(shape) > 40000:
-        raise Reject("large")
-    init = g.constant(identity(kind, x.dtype), x.dtype)
-    g.emit(
-        "reduce_window",
-        [x, init],
-        [(tuple(shape), x.dtype)],
-        {
-            "window_dimensions": i64s(size),
-            "window_strides": i64s(stride),
-            "base_dilations": i64s(base),
-            "window_dilations": i64s(dilation),
-            "padding": dense(np.array(pads, np.int64), BY_NAME["i64"]),
-            "_window": {"size": size, "stride": stride, "base": base, "dilation": dilation, "pad": pads},
-            "_kinds": [kind],
-        },
-        [body([kind], [x.dtype])],
-    )
 
 
 def _start(g: Generator, high: int) -> Var:
@@ -336,7 +229,7 @@ def scatter(g: Generator) -> None:
         if d not in inserted and d not in batching
     ]
     at = _batches(g, x, mapped, batching, inner)
-    kinds = ["replace", *_monoids(x.dtype)]
+    kinds = ["replace", *monoids(x.dtype)]
     kind = g.choose(kinds)
     highs = [x.shape[d] - 1 for d in mapped]
     indices = _indices(g, at.indices, highs, at.vector)
@@ -396,6 +289,7 @@ HEADS: list[tuple[Callable[[Generator], None], float]] = [
     (argmax, 2),
     (softmax, 2),
     (reduce_window, 3),
+    (select_and_scatter, 2),
     (dot, 5),
     (matmul, 0.4),
     (convolution, 3),

@@ -154,7 +154,7 @@ def _smaller_ops(op: Op, env: Env) -> Iterator[Op]:
             )
     if op.kind == "concatenate" and len(op.ins) > 1:
         return
-    if op.kind in ("reduce", "sort", "scatter", "reduce_window"):
+    if op.kind in ("reduce", "sort", "scatter", "reduce_window", "select_and_scatter"):
         return
     for number, block in enumerate(op.blocks):
         for smaller in _smaller_blocks(block):

@@ -186,7 +186,9 @@ def zeroed(wide: Array) -> Array:
         return np.where(np.isfinite(magnitude), magnitude, 0).astype(np.float64)
 
 
-def sums(wide: Array, total: Array, steps: int, grain: float | None, inherited: Array | None, dtype: DType) -> Val:
+def sums(
+    wide: Array, total: Array, steps: int | Array, grain: float | None, inherited: Array | None, dtype: DType
+) -> Val:
     """A sum: `total` the sum of magnitudes, `steps` the additions, `grain` what all terms are multiples of.
 
     Exact in every order if no partial sum needs more digits than the type has.
