@@ -68,8 +68,8 @@ class Choices {
     if (!file) return std::nullopt;
     Times times{};
     if (!file->starts_with(key) ||
-        std::sscanf(file->c_str() + key.size(), "%la %la\n", &times.library, &times.kernels) != 2 ||
-        !times.sound() || *file != Entry(key, times)) {
+        std::sscanf(file->c_str() + key.size(), "%la %la\n", &times.library, &times.kernels) != 2 || !times.sound() ||
+        *file != Entry(key, times)) {
       LogPhase("library: bad cache entry", 0, path + " will be replaced");
       return std::nullopt;
     }
