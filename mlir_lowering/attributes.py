@@ -55,6 +55,29 @@ def _dataclass(kind: type) -> Callable[[Any], Any]:
     return convert
 
 
+def dense(attr: ir.DenseElementsAttr) -> np.ndarray[Any, Any]:
+    """The elements of a type that numpy has; raises ValueError for one that has not as many as its type says."""
+    array = np.array(attr)
+    check_bytes(attr, array)
+    return array
+
+
+def check_bytes(attr: ir.DenseElementsAttr, array: np.ndarray[Any, Any]) -> None:
+    """Raises ValueError unless `attr` holds the bytes of `array`, which was read from it, and no others.
+
+    MLIR does not compare how many bytes a corrupt artifact has for a constant with the constant's type, and reads what
+    lies behind them. Equal attributes are one: made anew of as many bytes as the type asks for, it is the same again.
+    Costs a copy and a hash; a splat's single element needs none.
+    """
+    if attr.is_splat or array.size == 0:
+        return
+    type = ir.ShapedType(attr.type)
+    raw = array.view(f"u{array.itemsize}")  # whatever the type, its bytes
+    again = ir.DenseElementsAttr.get(raw, type=type.element_type, shape=type.shape, context=attr.context)
+    if again != attr:
+        raise ValueError("it has not as many elements as its type says")
+
+
 def _value(attr: Any) -> Any:
     return attr.value
 
@@ -82,12 +105,12 @@ _KINDS: dict[type, Callable[[Any], Any]] = {
     ir.DenseBoolArrayAttr: tuple,
     ir.DenseF32ArrayAttr: tuple,
     ir.DenseF64ArrayAttr: tuple,
-    ir.DenseFPElementsAttr: np.array,
+    ir.DenseFPElementsAttr: dense,
     ir.DenseI16ArrayAttr: tuple,
     ir.DenseI32ArrayAttr: tuple,
     ir.DenseI64ArrayAttr: tuple,
     ir.DenseI8ArrayAttr: tuple,
-    ir.DenseIntElementsAttr: np.array,
+    ir.DenseIntElementsAttr: dense,
     ir.DictAttr: _dictionary,
     ir.FlatSymbolRefAttr: _value,
     ir.FloatAttr: _value,

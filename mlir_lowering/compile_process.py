@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from typing import IO
+from typing import IO, Any
 
 from mlir_lowering.errors import INTERNAL, CompileError
 
@@ -25,6 +25,7 @@ from mlir_lowering.errors import INTERNAL, CompileError
 SECONDS = 15.0
 SECONDS_PER_MEGABYTE = 5.0
 Log = Callable[[str, float, str], None]
+_PIECE = 1 << 20
 _lock = threading.Lock()
 _process: subprocess.Popen[bytes] | None = None
 
@@ -84,12 +85,15 @@ def _ask(
             watchdog.cancel()
             match kind:
                 case b"l":
-                    log(*json.loads(data))
+                    phase, milliseconds, detail = _message(data, str, float, str)
+                    log(phase, milliseconds, detail)
                 case b"p":
                     return data
-                case _:
-                    message, error_code = json.loads(data)
+                case b"e":
+                    message, error_code = _message(data, str, int)
                     raise CompileError(message, error_code)
+                case _:
+                    raise EOFError
     except (EOFError, BrokenPipeError):
         process.kill()
         process.wait()
@@ -105,10 +109,28 @@ def _send(pipe: IO[bytes], data: bytes) -> None:
 
 def _receive(pipe: IO[bytes]) -> bytes:
     size = pipe.read(8)
-    data = pipe.read(int.from_bytes(size, "little"))
-    if len(size) < 8 or len(data) < int.from_bytes(size, "little"):
+    if len(size) < 8:
         raise EOFError
-    return data
+    left = int.from_bytes(size, "little")
+    pieces = []
+    while left > 0:  # in pieces: memory is taken for what came, not for what was announced
+        piece = pipe.read(min(left, _PIECE))
+        if not piece:
+            raise EOFError
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
+
+
+def _message(data: bytes, *kinds: type) -> list[Any]:
+    """What a frame says, or EOFError: an artifact may have damaged the child."""
+    try:
+        found = json.loads(data)
+    except ValueError:
+        raise EOFError from None
+    if not isinstance(found, list) or [type(item) for item in found] != list(kinds):
+        raise EOFError
+    return found
 
 
 def serve() -> None:

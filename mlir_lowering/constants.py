@@ -8,6 +8,7 @@ from typing import Any
 import jaxlib.mlir.ir as ir
 import numpy as np
 
+from mlir_lowering.attributes import check_bytes
 from mlir_lowering.dtypes import DType
 from mlir_lowering.errors import CompileError
 from mlir_lowering.graph import TensorType
@@ -20,11 +21,20 @@ _ELEMENT = re.compile(r"\(\s*([^\s,]+)\s*,\s*([^\s,)]+)\s*\)|([^\s,\[\]]+)")
 def constant_array(op: ir.OpView, type: TensorType) -> np.ndarray[Any, Any]:
     """The value of a stablehlo.constant. A splat is a broadcast scalar (all strides 0).
 
-    Raises CompileError for an attribute of another kind (external resources).
+    Raises CompileError for an attribute of another kind (external resources), and for one of too few elements.
     """
+    try:
+        return _read(op, type)
+    except ValueError as error:
+        raise CompileError(f"a constant of {type} cannot be read: {error}") from error
+
+
+def _read(op: ir.OpView, type: TensorType) -> np.ndarray[Any, Any]:
     dtype = type.dtype
+    if dtype.is_complex:  # Python has no class for it
+        return _from_text(op.operation.get_asm(), type)
+    attr = op.attributes["value"]
     if dtype.name in _BY_NUMPY:
-        attr = op.attributes["value"]
         if not isinstance(attr, ir.DenseElementsAttr):
             raise CompileError(f"a constant of {type} is not stored in the program: {attr}"[:300])
         if attr.is_splat and type.size > 0:
@@ -33,8 +43,15 @@ def constant_array(op: ir.OpView, type: TensorType) -> np.ndarray[Any, Any]:
         array = np.array(attr)
         if array.dtype != dtype.numpy or array.size != type.size:
             array = _from_text(op.operation.get_asm(), type)
+        check_bytes(attr, array)
         return np.ascontiguousarray(array).reshape(type.shape)
-    return _from_text(op.operation.get_asm(), type)
+    # Printing an attribute that has not as many bytes as its type says may end the process: one element is a splat.
+    if isinstance(attr, ir.DenseElementsAttr) and type.size == 1 and not attr.is_splat:
+        raise ValueError("it has not as many elements as its type says")
+    array = _from_text(op.operation.get_asm(), type)
+    if isinstance(attr, ir.DenseElementsAttr):
+        check_bytes(attr, array)
+    return array
 
 
 def _from_text(text: str, type: TensorType) -> np.ndarray[Any, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import jaxlib.mlir.ir as ir
 import numpy as np
 
-from mlir_lowering.attributes import UNREADABLE, names, reason
+from mlir_lowering.attributes import UNREADABLE, dense, names, reason
 from mlir_lowering.dtypes import BY_NAME, PRED, DType
 from mlir_lowering.errors import unsupported
 from mlir_lowering.graph import Op, Region, TensorType, Value
@@ -96,7 +96,7 @@ def _value(name: str, attr: Any) -> bytes:
         case ir.DenseElementsAttr():
             dtype = BY_NAME.get(str(ir.ShapedType(attr.type).element_type))
             if dtype is not None:
-                return _elements(_ARRAY, dtype, np.array(attr))
+                return _elements(_ARRAY, dtype, dense(attr))
         case _ if type(attr) in _DENSE_ARRAYS:
             return _elements(_ARRAY, BY_NAME[_DENSE_ARRAYS[type(attr)]], list(attr))
     raise _NotInTheFfi(f"the attribute {name} = {attr}, which XLA's FFI has no kind for")

@@ -1,6 +1,7 @@
 #include "csrc/runtime/files.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,6 +15,9 @@
 namespace pjrt_metal {
 namespace {
 
+// Of a file that is read: kernels and lists of them take some megabytes. Larger is none of ours, and may be sparse.
+constexpr off_t kMostBytes = off_t{1} << 30;
+
 void RemoveFolder(const std::string& path) {
   std::error_code ignored;  // what cannot be deleted stays
   std::filesystem::remove_all(path, ignored);
@@ -22,8 +26,14 @@ void RemoveFolder(const std::string& path) {
 }  // namespace
 
 std::optional<std::string> ReadFile(const std::string& path) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // A pipe is not waited for.
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) return std::nullopt;
+  struct stat info;
+  if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size > kMostBytes) {
+    close(file);
+    return std::nullopt;
+  }
   std::string text;
   ssize_t count;
   do {

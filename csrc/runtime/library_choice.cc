@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -41,10 +42,13 @@ constexpr double kWorthMeasuring = 0.5e-3;
 constexpr double kLibraryOverhead = 15e-6 + 5e-6;
 // Processes that ended while they timed a description, before it is believed that they did not end by chance.
 constexpr size_t kMostEnded = 3;
+// Characters of why the library is condemned, which every log repeats.
+constexpr size_t kMostReason = 2000;
 
 struct Times {
   double library, kernels;  // seconds of the GPU's
   bool library_wins() const { return library + kLibraryOverhead < kernels; }
+  bool sound() const { return std::isfinite(library) && std::isfinite(kernels) && library >= 0 && kernels >= 0; }
   bool worth_measuring() const { return std::max(library, kernels) >= kWorthMeasuring; }
 };
 
@@ -64,7 +68,7 @@ class Choices {
     if (!file) return std::nullopt;
     Times times{};
     if (!file->starts_with(key) ||
-        std::sscanf(file->c_str() + key.size(), "%la %la\n", &times.library, &times.kernels) != 2 ||
+        std::sscanf(file->c_str() + key.size(), "%la %la\n", &times.library, &times.kernels) != 2 || !times.sound() ||
         *file != Entry(key, times)) {
       LogPhase("library: bad cache entry", 0, path + " will be replaced");
       return std::nullopt;
@@ -86,7 +90,7 @@ class Choices {
     if (const auto found = condemned_.find(system); found != condemned_.end()) return found->second;
     const std::string path = CondemnationPath(system);
     const std::optional<std::string> file = path.empty() ? std::nullopt : ReadFile(path);
-    return file ? *file + "; delete " + path + " to try it again" : "";
+    return file ? file->substr(0, kMostReason) + "; delete " + path + " to try it again" : "";
   }
 
   // One bad call condemns the library: every further one would be tried at the price of a crashed process.
@@ -105,7 +109,7 @@ class Choices {
     Timing(Choices& choices, const std::string& key) : path_(choices.Path(key)) {
       if (path_.empty()) return;
       path_ += ".trying";
-      file_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+      file_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
       if (file_ < 0) return;
       if (flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
         allowed_ = false;
@@ -114,6 +118,8 @@ class Choices {
       }
       struct stat info {};
       if (fstat(file_, &info) == 0) ended_ = static_cast<size_t>(info.st_size);
+      // Not behind the end of a file that is no count: that may end the process (SIGXFSZ).
+      if (ended_ >= kMostEnded) return;
       [[maybe_unused]] const ssize_t written = pwrite(file_, "x", 1, static_cast<off_t>(ended_));
     }
     ~Timing() {

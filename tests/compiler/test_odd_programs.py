@@ -6,18 +6,21 @@ Each is a CompileError that names what is wrong, or does not matter. Found by te
 from __future__ import annotations
 
 import pytest
+from jaxlib.mlir.dialects import stablehlo
 
+from mlir_lowering import importer
 from mlir_lowering.errors import INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNIMPLEMENTED, CompileError
 from mlir_lowering.pipeline import compile_artifact
 
 T = "tensor<3xf32>"
+TARGET = "software:threads=2,vector_bytes=64"
 COMPLEX = "dense<(1.0, 2.0)> : tensor<1xcomplex<f32>>"
 LOCATIONS = ('loc("here")', 'loc("f":1:2)', 'loc(callsite("f":1:2 at "g":1:2))', "loc(unknown)", 'loc(fused["f":1:2])')
 NO_TEXT = r'"\FF"'
 
 
 def compile(text: str) -> bytes:
-    return compile_artifact(text.encode(), "mlir", b"", "software:threads=2,vector_bytes=64")
+    return compile_artifact(text.encode(), "mlir", b"", TARGET)
 
 
 def program(module: str = "", argument: str = "", result: str = "", op: str = "", name: str = "main") -> str:
@@ -134,3 +137,22 @@ def test_regions_nested_deeper_than_the_compiler_goes() -> None:
       {'%r = "stablehlo.if"(%p) ({ ' * depth} stablehlo.return %p : {flag}
       {f"{other} stablehlo.return %r : {flag} " * (depth - 1)} {other} return %r : {flag} }}"""
     refused(text, "nested too deep", INVALID_ARGUMENT)
+
+
+@pytest.mark.parametrize("element", ["f32", "i64", "f8E5M2", "i4"])
+@pytest.mark.parametrize("size", [3, 60, 62])
+def test_constants_of_fewer_or_more_elements_than_their_type_says(element: str, size: int) -> None:
+    """MLIR's reader does not compare them, and reads what lies behind."""
+    kind = f"tensor<61x{element}>"
+    pair = {"i4": "1, -2", "i64": "1, -2"}.get(element, "1.0, -2.0")
+    value = f"[{', '.join([pair] * 31).rpartition(',')[0]}]"
+    text = f"func.func @main() -> {kind} {{ %c = stablehlo.constant dense<{value}> : {kind} return %c : {kind} }}"
+    with importer.lock:
+        module = importer.decode(text.encode())
+        sound = stablehlo.serialize_portable_artifact(module, stablehlo.get_current_version())
+    compile_artifact(sound, "mlir", b"", TARGET)
+    # A dimension is a number with its sign in the lowest bit, and behind that a one: it takes a byte.
+    dimension, other = bytes([4 * 61 + 1]), bytes([4 * size + 1])
+    assert sound.count(dimension) == 1
+    with pytest.raises(CompileError, match="not as many elements"):
+        compile_artifact(sound.replace(dimension, other), "mlir", b"", TARGET)

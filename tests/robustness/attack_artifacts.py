@@ -1,6 +1,6 @@
 """Compiles changed StableHLO artifacts by the hundred thousand, in forks of one process that has read the compiler.
 
-    python -m tests.robustness.attack_artifacts COUNT SEED [ONLY]
+    python -m tests.robustness.attack_artifacts COUNT SEED [ONLY]        (make sanitize)
 
 MLIR's reader and bindings end on some (text that is no UTF-8 aborts); the product reads in a child for that reason
 (mlir_lowering/compile_process.py), so signals are counted and no fault. What comes after the reader is ours: whatever

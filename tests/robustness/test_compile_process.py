@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from mlir_lowering import compile_process
@@ -40,6 +42,32 @@ def test_a_child_that_ended_is_replaced() -> None:
     child.wait()
     assert compile(TEXT)
     assert compile_process._process is not child
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"p",
+        b"p" + b"\xff" * 8 + b"few",
+        b"p" + (1 << 50).to_bytes(8, "little"),
+        b"z" + (1).to_bytes(8, "little") + b"z",
+        b"l" + (1).to_bytes(8, "little") + b"{",
+        b"l" + (2).to_bytes(8, "little") + b"\xff\xff",
+        b"l" + (3).to_bytes(8, "little") + b"[1]",
+        b"e" + (9).to_bytes(8, "little") + b'["a","b"]',
+    ],
+)
+def test_what_a_damaged_child_says_is_no_answer(monkeypatch: pytest.MonkeyPatch, answer: bytes) -> None:
+    def start() -> compile_process.subprocess.Popen[bytes]:
+        code = f"import sys; sys.stdin.buffer.read(8); sys.stdout.buffer.write({answer!r})"
+        pipe = compile_process.subprocess.PIPE
+        return compile_process.subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe)
+
+    monkeypatch.setattr(compile_process, "_process", None)
+    monkeypatch.setattr(compile_process, "_start", start)
+    with pytest.raises(CompileError, match="does not survive"):
+        compile(TEXT)
 
 
 def test_an_artifact_that_ends_every_child_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
