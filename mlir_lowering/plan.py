@@ -23,7 +23,7 @@ from mlir_lowering.fusion import View
 from mlir_lowering.graph import Graph, Op, Value
 from mlir_lowering.kernel import KernelCall
 from mlir_lowering.library import LibraryCall
-from mlir_lowering.lifetimes import Scope, Span, joined, reach
+from mlir_lowering.lifetimes import Scope, Span, joined, near, reach, united
 from mlir_lowering.program import (
     Case,
     Copy,
@@ -333,24 +333,24 @@ class _Planner:
         if self.interfere(source, destination):
             return False
         keep, gone = (destination, source) if source.kind is SlotKind.ARENA else (source, destination)
-        keep.live = joined(keep.live + gone.live)
+        keep.live = united(keep.live, gone.live)
         self.merged[gone] = keep
         return True
 
     def interfere(self, a: _Storage, b: _Storage) -> bool:
         """Whether one is written while the other is needed."""
-        i, j = 0, 0
-        while i < len(a.live) and j < len(b.live):
-            (a0, a1), (b0, b1) = a.live[i], b.live[j]
-            if a0 == b0 or (a0 < b1 and b0 < a1):
-                return True
-            if (a1 == b0 and not self.in_place(b0, a, b)) or (b1 == a0 and not self.in_place(a0, b, a)):
-                return True
-            if a1 < b1:
-                i += 1
-            else:
-                j += 1
+        few, many = sorted((a, b), key=lambda storage: len(storage.live))
+        for span in few.live:
+            for number in near(many.live, span):
+                if self.collide(few, span, many, many.live[number]):
+                    return True
         return False
+
+    def collide(self, a: _Storage, a_span: Span, b: _Storage, b_span: Span) -> bool:
+        (a0, a1), (b0, b1) = a_span, b_span
+        if a0 == b0 or (a0 < b1 and b0 < a1):
+            return True
+        return (a1 == b0 and not self.in_place(b0, a, b)) or (b1 == a0 and not self.in_place(a0, b, a))
 
     def in_place(self, tick: int, old: _Storage, new: _Storage) -> bool:
         """Whether the node at `tick` may write `new` over the `old` that it reads."""
