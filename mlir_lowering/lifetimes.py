@@ -76,8 +76,10 @@ def near(live: list[Span], span: Span) -> range:
 
 
 def united(a: list[Span], b: list[Span]) -> list[Span]:
-    """`joined` of both, each as `joined` makes them. The longer list becomes the result: the work is that of the shorter,
-    so n storages become one in O(n log n) steps."""
+    """`joined` of both, each as `joined` makes them. The longer list becomes the result.
+
+    The work is that of the shorter one, so n storages become one in O(n log n) steps.
+    """
     few, many = sorted((a, b), key=len)
     for start, end in few:
         found = near(many, (start, end))

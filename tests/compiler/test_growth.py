@@ -41,7 +41,8 @@ def dot(x: str, y: str) -> str:
 
 
 def reduced(x: str) -> str:
-    return f"stablehlo.reduce({x} init: %z) applies stablehlo.add across dimensions = [1] : ({SQUARE}, tensor<f32>) -> {ROW}"
+    types = f"({SQUARE}, tensor<f32>) -> {ROW}"
+    return f"stablehlo.reduce({x} init: %z) applies stablehlo.add across dimensions = [1] : {types}"
 
 
 def independent(n: int) -> str:
