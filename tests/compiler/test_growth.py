@@ -10,6 +10,7 @@ import pytest
 
 import mlir_lowering
 from mlir_lowering import fusion
+from mlir_lowering.arena import ALIGNMENT, place
 from mlir_lowering.graph import Value
 from mlir_lowering.options import CompileOptions
 from mlir_lowering.pipeline import compile_program
@@ -195,8 +196,8 @@ class Counted(set[Value]):
         return set.__or__(self, other)
 
 
-def work(text: str, target: str, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Lines of the compiler's Python that run, and elements of drafts' inputs that set operations go through."""
+def lines_run(run: Callable[[], object]) -> int:
+    """Lines of the compiler's Python that `run` executes."""
     folder = str(Path(mlir_lowering.__file__).parent)
     lines = 0
 
@@ -208,6 +209,17 @@ def work(text: str, target: str, monkeypatch: pytest.MonkeyPatch) -> int:
     def trace(frame: FrameType, event: str, arg: object) -> Any:
         return in_function if frame.f_code.co_filename.startswith(folder) else None
 
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        run()
+    finally:
+        sys.settrace(before)
+    return lines
+
+
+def work(text: str, target: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Lines of the compiler that run, and elements of drafts' inputs that set operations go through."""
     draft_init = fusion._Draft.__init__
 
     def counted(self: Any, *args: Any, **keywords: Any) -> None:
@@ -215,15 +227,10 @@ def work(text: str, target: str, monkeypatch: pytest.MonkeyPatch) -> int:
         self.inputs = Counted(self.inputs)
 
     Counted.looked_at = 0
-    before = sys.gettrace()
     with monkeypatch.context() as patched:
         patched.delenv("PJRT_METAL_VERIFY_IR", raising=False)
         patched.setattr(fusion._Draft, "__init__", counted)
-        sys.settrace(trace)
-        try:
-            compile_program(text.encode(), CompileOptions(), parse_target(target))
-        finally:
-            sys.settrace(before)
+        lines = lines_run(lambda: compile_program(text.encode(), CompileOptions(), parse_target(target)))
     return lines + Counted.looked_at
 
 
@@ -234,3 +241,15 @@ def test_twice_the_program_is_twice_the_work(family: str, target: str, monkeypat
     work(FAMILIES[family](4), target, monkeypatch)  # what is imported and cached once
     once, twice = (work(FAMILIES[family](k * n), target, monkeypatch) for k in (1, 2))
     assert twice <= 2.2 * once, f"{n} parts: {once} lines; {2 * n} parts: {twice}"
+
+
+def test_an_arena_of_many_holes() -> None:
+    """Every other storage is given back, and what comes then fits into none of the holes."""
+
+    def lines(n: int) -> int:
+        first = [(i, 10 * n if i % 2 else n + i, ALIGNMENT * (1 + i)) for i in range(n)]
+        then = [(2 * n + i, 10 * n, ALIGNMENT * (n + i)) for i in range(n)]
+        return lines_run(lambda: place([*first, *then]))
+
+    once, twice = lines(1000), lines(2000)
+    assert twice <= 2.5 * once, f"{once}, {twice}"
