@@ -202,8 +202,9 @@ class _Fuser:
         return found
 
     def _fits(self, draft: _Draft, op: Op) -> bool:
-        inputs = (draft.inputs - set(op.results)) | {v for v in op.operands if v.op not in draft.ops}
-        buffers = len(inputs) + len(draft.outputs) + 2
+        added = {v for v in op.operands if v.op not in draft.ops and v not in draft.inputs}
+        inputs = len(draft.inputs) + len(added) - sum(v in draft.inputs for v in op.results)
+        buffers = inputs + len(draft.outputs) + 2
         return len(draft.ops) < MAX_OPS and buffers < self.target.max_buffers
 
     def _following(self, draft: _Draft) -> Iterator[_Draft]:

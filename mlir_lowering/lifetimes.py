@@ -8,6 +8,7 @@ is needed in all of the loop, for its next iteration; what is read after a loop 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -62,3 +63,31 @@ def joined(spans: Iterable[Span]) -> list[Span]:
         else:
             result.append((start, end))
     return result
+
+
+def near(live: list[Span], span: Span) -> range:
+    """Which of a storage's spans (ascending, none touch) share a tick with `span`."""
+    start, end = span
+    first = bisect_left(live, start, key=_end)
+    behind = first
+    while behind < len(live) and live[behind][0] <= end:
+        behind += 1
+    return range(first, behind)
+
+
+def united(a: list[Span], b: list[Span]) -> list[Span]:
+    """`joined` of both, each as `joined` makes them. The longer list becomes the result.
+
+    The work is that of the shorter one, so n storages become one in O(n log n) steps.
+    """
+    few, many = sorted((a, b), key=len)
+    for start, end in few:
+        found = near(many, (start, end))
+        if found:
+            start, end = min(start, many[found.start][0]), max(end, many[found.stop - 1][1])
+        many[found.start : found.stop] = [(start, end)]
+    return many
+
+
+def _end(span: Span) -> int:
+    return span[1]

@@ -12,18 +12,17 @@ needed by each iteration's reads and, if anything reads it after the loop, whene
 
 from __future__ import annotations
 
-import heapq
-from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from mlir_lowering.arena import place
 from mlir_lowering.fusion import View
 from mlir_lowering.graph import Graph, Op, Value
 from mlir_lowering.kernel import KernelCall
 from mlir_lowering.library import LibraryCall
-from mlir_lowering.lifetimes import Scope, Span, joined, reach
+from mlir_lowering.lifetimes import Scope, Span, joined, near, reach, united
 from mlir_lowering.program import (
     Case,
     Copy,
@@ -41,8 +40,6 @@ from mlir_lowering.program import (
 )
 from mlir_lowering.sequence import CaseNode, HostCallNode, Node, Sequence, WhileNode
 
-# Arena offsets are multiples of this: a cache line, a vector, and Metal's buffer offset alignment.
-ALIGNMENT = 256
 FOREVER = 1 << 60
 
 
@@ -335,24 +332,24 @@ class _Planner:
         if self.interfere(source, destination):
             return False
         keep, gone = (destination, source) if source.kind is SlotKind.ARENA else (source, destination)
-        keep.live = joined(keep.live + gone.live)
+        keep.live = united(keep.live, gone.live)
         self.merged[gone] = keep
         return True
 
     def interfere(self, a: _Storage, b: _Storage) -> bool:
         """Whether one is written while the other is needed."""
-        i, j = 0, 0
-        while i < len(a.live) and j < len(b.live):
-            (a0, a1), (b0, b1) = a.live[i], b.live[j]
-            if a0 == b0 or (a0 < b1 and b0 < a1):
-                return True
-            if (a1 == b0 and not self.in_place(b0, a, b)) or (b1 == a0 and not self.in_place(a0, b, a)):
-                return True
-            if a1 < b1:
-                i += 1
-            else:
-                j += 1
+        few, many = sorted((a, b), key=lambda storage: len(storage.live))
+        for span in few.live:
+            for number in near(many.live, span):
+                if self.collide(few, span, many, many.live[number]):
+                    return True
         return False
+
+    def collide(self, a: _Storage, a_span: Span, b: _Storage, b_span: Span) -> bool:
+        (a0, a1), (b0, b1) = a_span, b_span
+        if a0 == b0 or (a0 < b1 and b0 < a1):
+            return True
+        return (a1 == b0 and not self.in_place(b0, a, b)) or (b1 == a0 and not self.in_place(a0, b, a))
 
     def in_place(self, tick: int, old: _Storage, new: _Storage) -> bool:
         """Whether the node at `tick` may write `new` over the `old` that it reads."""
@@ -381,22 +378,11 @@ class _Planner:
     # Memory.
 
     def allocate(self) -> None:
-        """First fit over free ranges, in order of first write."""
         storages = dict.fromkeys(self.root(s) for s in self.of.values())
-        spans = [(s.live[0][0], s.live[-1][1], s) for s in storages if s.kind is SlotKind.ARENA and s.bytes]
-        spans.sort(key=lambda s: (s[0], -s[2].bytes))
-        taken: list[tuple[int, int, int]] = []  # a heap: last tick, offset, end
-        free = [(0, 1 << 62)]  # ascending, none touch
-        for first, last, storage in spans:
-            while taken and taken[0][0] < first:
-                _give_back(free, *heapq.heappop(taken)[1:])
-            size = -(-storage.bytes // ALIGNMENT) * ALIGNMENT
-            at = next(i for i, (begin, end) in enumerate(free) if end - begin >= size)
-            begin, end = free[at]
-            free[at : at + 1] = [(begin + size, end)] if end - begin > size else []
-            heapq.heappush(taken, (last, begin, begin + size))
-            storage.offset = begin
-            self.result.arena_bytes = max(self.result.arena_bytes, begin + size)
+        placed = [s for s in storages if s.kind is SlotKind.ARENA and s.bytes]
+        offsets, self.result.arena_bytes = place([(s.live[0][0], s.live[-1][1], s.bytes) for s in placed])
+        for storage, offset in zip(placed, offsets, strict=True):
+            storage.offset = offset
 
     # Second walk: steps.
 
@@ -455,17 +441,6 @@ class _Planner:
         if number == len(self.result.kernels):
             self.result.kernels.append(kernel)
         return number
-
-
-def _give_back(free: list[tuple[int, int]], begin: int, end: int) -> None:
-    """Adds a range to the free ones, joined with its neighbours."""
-    at = bisect_left(free, (begin, end))
-    if at < len(free) and free[at][0] == end:
-        end = free.pop(at)[1]
-    if at > 0 and free[at - 1][1] == begin:
-        at -= 1
-        begin = free.pop(at)[0]
-    free.insert(at, (begin, end))
 
 
 @dataclass

@@ -17,7 +17,7 @@ from mlir_lowering.index import Index, Ix, constant, linearize, variable
 from mlir_lowering.kernel import Group, KernelCall, kernel_call
 from mlir_lowering.schedules import grid
 from mlir_lowering.schedules.loops import unravel
-from mlir_lowering.schedules.scan import BLOCKS, Direction, Scan, blocks_of
+from mlir_lowering.schedules.scan import BLOCKS, Nests, Scan, blocks_of
 from mlir_lowering.targets import Target
 
 # Elements of a row that a thread scans on its own, and threads that scan a tile of a row together.
@@ -30,14 +30,6 @@ NEIGHBOURS = 32
 # Threads that occupy a GPU, and the least positions of a block.
 MANY = 1 << 14
 STRIP = 256
-
-
-def emit(group: Group, target: Target, direction: Direction) -> list[KernelCall]:
-    assert group.head is not None
-    scan = Scan(group.head, direction)
-    if scan.inner >= NEIGHBOURS or scan.n <= SHORT:
-        return _Strips(scan, group, target).calls()
-    return _Rows(scan, group, target).calls()
 
 
 class _Strips:
@@ -246,3 +238,6 @@ class _Rows:
             for k, name in enumerate(sums):
                 emitter.line(f"{shared[k]}[t] = {name};")
             emitter.line("threadgroup_barrier(mem_flags::mem_threadgroup);")
+
+
+NESTS = Nests(_Strips, _Rows, NEIGHBOURS, SHORT)

@@ -15,7 +15,7 @@ from mlir_lowering.emit import Emitter, Expr
 from mlir_lowering.graph import Op
 from mlir_lowering.index import Index, Ix, constant, variable
 from mlir_lowering.kernel import Group, KernelCall, ScheduleDef
-from mlir_lowering.schedules import pointwise, scan, scan_gpu
+from mlir_lowering.schedules import pointwise, scan, scan_gpu, scan_software
 from mlir_lowering.schedules.loops import assign, nested
 from mlir_lowering.targets import Target
 
@@ -164,8 +164,8 @@ def _emit_reduce_window(group: Group, target: Target) -> list[KernelCall]:
     assert op is not None
     direction = scan.direction_of(op)
     if direction is not None:
-        emit = scan.emit if target.is_software else scan_gpu.emit
-        return emit(group, target, direction)
+        nests = scan_software.NESTS if target.is_software else scan_gpu.NESTS
+        return scan.emit(group, target, direction, nests)
 
     def prepare(emitter: Emitter) -> None:
         # Results of one op share the window walk: remembered by index within the innermost scope.

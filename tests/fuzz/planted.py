@@ -49,9 +49,9 @@ PLANTS = (
     ),
     Plant(
         "slot too small",
-        "plan.py",
-        "size = -(-storage.bytes // ALIGNMENT)",
-        "size = (storage.bytes // ALIGNMENT)",
+        "arena.py",
+        "size = -(-wanted // ALIGNMENT)",
+        "size = (wanted // ALIGNMENT)",
     ),
     Plant(
         "carried values not saved",
@@ -110,7 +110,7 @@ PLANTS = (
     ),
     Plant(
         "scan's run",
-        "schedules/scan.py",
+        "schedules/scan_software.py",
         "for (int p = run + 1; p < min(run + {STRIP_RUN}, end); ++p)",
         "for (int p = run + 1; p < min(run + {STRIP_RUN}, end - 1); ++p)",
     ),
