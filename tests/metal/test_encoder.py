@@ -10,22 +10,24 @@ import pytest
 from tests.metal import build_fake
 from tests.programs import ROOT, checks, run
 
-TEST = ROOT / "tests/metal/encoder_test.cc"
+ENCODER = ROOT / "tests/metal/encoder_test.cc"
+HOST_STEPS = ROOT / "tests/metal/host_steps_test.cc"
+SOURCE_OF = {check: source for source in (ENCODER, HOST_STEPS) for check in checks(source)}
 
 
 @pytest.fixture(scope="module")
-def program() -> Path:
-    return build_fake.device_program(TEST)
+def programs() -> dict[Path, Path]:
+    return {source: build_fake.device_program(source) for source in (ENCODER, HOST_STEPS)}
 
 
-@pytest.mark.parametrize("check", checks(TEST))
-def test_against_fake_metal(program: Path, check: str) -> None:
-    result = run([str(program), check])
+@pytest.mark.parametrize("check", SOURCE_OF)
+def test_against_fake_metal(programs: dict[Path, Path], check: str) -> None:
+    result = run([str(programs[SOURCE_OF[check]]), check])
     assert result.returncode == 0, result.stderr
 
 
-def test_gpu_times_are_logged(program: Path) -> None:
-    result = run(["env", "PJRT_METAL_LOG=1", str(program), "times"])
+def test_gpu_times_are_logged(programs: dict[Path, Path]) -> None:
+    result = run(["env", "PJRT_METAL_LOG=1", str(programs[ENCODER]), "times"])
     lines = re.findall(r"execute: gpu +([\d.]+) ms  (.*)", result.stderr)
     assert [detail for _, detail in lines[-4:]] == [
         "2 commands of 1 submissions",
@@ -88,5 +90,5 @@ def test_a_planted_fault_is_noticed(
     assert text.count(right) == 1
     changed = tmp_path / file
     changed.write_text(text.replace(right, wrong))
-    result = run([str(build_fake.device_program(TEST, changed)), check])
+    result = run([str(build_fake.device_program(SOURCE_OF[check], changed)), check])
     assert result.returncode == 1 and message in result.stderr, result.stderr
