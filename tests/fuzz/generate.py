@@ -251,8 +251,8 @@ def build(seed: int, style: Style) -> Case:
     block = Block([])
     g = Generator(rng, block, {}, wide=style.wide)
     if style.wide:
-        rest = tuple(n for n in g.shape() if n * g.dims[-1] <= g.limit)[:1]
-        g.fresh((*rest, g.dims[-1]) if g.chance(0.5) else (g.dims[-1], *rest), g.dtype())
+        _, beside, long, _ = g.dims
+        g.fresh(g.choose([(long,), (beside, long), (long, beside)]), g.dtype())
     for _ in range(g.between(1, 3)):
         g.fresh(g.shape(), g.dtype())
     wanted = g.between(style.low, style.high)

@@ -21,6 +21,8 @@ def reduce_window(g: Generator) -> None:
         kind = "add"
     cumulative = g.chance(0.6 if g.wide else 0.35)
     axis = g.between(0, len(x.shape) - 1)
+    if g.wide and g.chance(0.7):
+        axis = int(np.argmax(x.shape))
     size, stride, base, dilation, pads, shape = [], [], [], [], [], []
     for d, n in enumerate(x.shape):
         if cumulative:
