@@ -63,7 +63,7 @@ class StrictEncoder : public Encoder {
       runner_.Run(pipeline.kernel, geometry, pieces, pipeline.takes_args, &touched);
     } catch (const Error& error) {
       if (grid.label == nullptr) throw;
-      throw Error(error.code(), error.what() + ("; launched for " + grid.label->Text()));
+      throw Error(error.code(), error.what() + ("; launched for " + grid.label->Text() + ": " + grid.label->detail));
     }
     for (size_t i = 0; i < buffers.size(); ++i) {
       if (pipeline.writable[i]) SetWritten(buffers[i], pieces[i], touched);
