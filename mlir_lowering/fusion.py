@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from mlir_lowering.arrays import is_splat
-from mlir_lowering.graph import Op, Region, Value, free_values, has_effects
+from mlir_lowering.graph import Op, Region, Value, has_effects, values_read
 from mlir_lowering.kernel import Group
 from mlir_lowering.library import worth_unfusing
 from mlir_lowering.monoids import monoid_of
@@ -84,12 +84,10 @@ class _Fuser:
         self.region = region
         self.target = target
         self.position = {op: i for i, op in enumerate(region.ops)}
+        self.reads = {op: values_read(op) for op in region.ops}
         self.users: dict[Value, list[Op]] = {}
-        for op in region.ops:
-            reads = list(op.operands)
-            for inner in op.regions:
-                reads += free_values(inner)
-            for value in dict.fromkeys(reads):
+        for op, values in self.reads.items():
+            for value in values:
                 self.users.setdefault(value, []).append(op)
         self.outputs = set(region.outputs)
         effects = [op for op in region.ops if has_effects(op)]
@@ -164,12 +162,10 @@ class _Fuser:
         """Evaluates `op` inside `draft`."""
         draft.ops[op] = max(evaluations, draft.ops.get(op, 0))
         draft.inputs.difference_update(op.results)
-        for operand in op.operands:
-            if operand.op not in draft.ops:
-                draft.inputs.add(operand)
+        draft.inputs.update(v for v in self.reads[op] if v.op not in draft.ops)
         self.home.setdefault(op, []).append(draft)
         if op in draft.siblings or op is draft.head or not OPS[op.name].pointwise:
-            draft.elsewhere.update(op.operands)
+            draft.elsewhere.update(self.reads[op])
             return
         same_index = [v for v in op.operands if v.shape == draft.shape]
         if op.result in draft.aligned:
@@ -202,7 +198,7 @@ class _Fuser:
         return found
 
     def _fits(self, draft: _Draft, op: Op) -> bool:
-        added = {v for v in op.operands if v.op not in draft.ops and v not in draft.inputs}
+        added = {v for v in self.reads[op] if v.op not in draft.ops and v not in draft.inputs}
         inputs = len(draft.inputs) + len(added) - sum(v in draft.inputs for v in op.results)
         buffers = inputs + len(draft.outputs) + 2
         return len(draft.ops) < MAX_OPS and buffers < self.target.max_buffers
@@ -246,9 +242,7 @@ class _Fuser:
         draft.closed = True
         self._write(draft, list(op.results))
         draft.ops = {op: 1}
-        draft.inputs = set(op.operands)
-        for inner in op.regions:
-            draft.inputs.update(free_values(inner))
+        draft.inputs = set(self.reads[op])
         self.home[op] = [draft]
 
     def _head(self, op: Op, record: OpDef) -> None:

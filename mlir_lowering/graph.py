@@ -210,6 +210,11 @@ def _find_free(region: Region, inside: set[Value], found: dict[Value, None]) -> 
     found.update((v, None) for v in region.outputs if v not in inside)
 
 
+def values_read(op: Op) -> list[Value]:
+    """The operands, and what the regions read from outside: a reduction's body too may use an outer constant."""
+    return list(dict.fromkeys([*op.operands, *(v for region in op.regions for v in free_values(region))]))
+
+
 def replace_uses(region: Region, mapping: dict[Value, Value]) -> None:
     """Replaces values by others in every operand and output, in nested regions too, following chains."""
     if not mapping:

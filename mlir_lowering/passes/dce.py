@@ -5,7 +5,7 @@ Of a barrier, which has a result for each operand, the pairs that nobody reads a
 
 from __future__ import annotations
 
-from mlir_lowering.graph import Graph, Op, Region, Value, free_values, has_effects
+from mlir_lowering.graph import Graph, Op, Region, Value, has_effects, values_read
 from mlir_lowering.targets import Target
 
 
@@ -21,10 +21,9 @@ def _region(region: Region) -> None:
             continue
         if op.name == "stablehlo.optimization_barrier":
             _prune(op, live)
-        live.update(op.operands)
         for inner in op.regions:
             _region(inner)
-            live.update(free_values(inner))
+        live.update(values_read(op))
         kept.append(op)
     region.ops = kept[::-1]
 

@@ -7,7 +7,7 @@ what can be evaluated where it is asked for; effects keep the program's order.
 from __future__ import annotations
 
 from mlir_lowering.fusion import Unit, View, is_stored_constant
-from mlir_lowering.graph import Op, Region, Value, free_values, has_effects
+from mlir_lowering.graph import Op, Region, Value, has_effects, values_read
 from mlir_lowering.kernel import Group
 from mlir_lowering.registry import OPS
 from mlir_lowering.schedules import schedule_of
@@ -63,7 +63,7 @@ def _reads(unit: Unit, target: Target) -> list[Value]:
             return [unit.source]
         case Group():
             return _group_reads(unit, target)
-    return [*unit.operands, *(value for inner in unit.regions for value in free_values(inner))]
+    return values_read(unit)
 
 
 def _group_reads(group: Group, target: Target) -> list[Value]:
@@ -90,7 +90,7 @@ def _group_reads(group: Group, target: Target) -> list[Value]:
         if value.shape != shape and value.op not in heads:
             raise _wrong(group, f"writes {value}, whose elements are not those of its loops")
     made = {value for op in group.inlined for value in op.results}
-    return [v for op in group.inlined for v in op.operands if v not in made]
+    return [v for op in group.inlined for v in values_read(op) if v not in made]
 
 
 def _check_epilogue(group: Group, heads: list[Op]) -> None:
