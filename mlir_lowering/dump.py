@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mlir_lowering.errors import CompileError
@@ -13,6 +13,7 @@ from mlir_lowering.program import (
     Case,
     Copy,
     HostCall,
+    Label,
     Launch,
     Library,
     LibraryKind,
@@ -60,8 +61,27 @@ def open_dump(name: str, fingerprint: str) -> Dumper:
 
 
 def kernels_text(program: Program) -> str:
-    """All kernels as one Metal source file."""
-    return program.preamble + "\n" + "\n".join(kernel.source for kernel in program.kernels)
+    """All kernels as one Metal source file, each under the label of its first launch."""
+    labels: dict[int, Label] = {}
+    for launch in _launches(program.body):
+        labels.setdefault(launch.kernel, program.labels[launch.label])
+    texts = [f"// {labels[number]}\n{kernel.source}" for number, kernel in enumerate(program.kernels)]
+    return "\n".join([program.preamble, *texts])
+
+
+def _launches(steps: tuple[Step, ...]) -> Iterator[Launch]:
+    for step in steps:
+        match step:
+            case Launch():
+                yield step
+            case While():
+                yield from _launches(step.condition)
+                yield from _launches(step.body)
+            case Case():
+                for branch in step.branches:
+                    yield from _launches(branch)
+            case Library():
+                yield from step.kernels
 
 
 def program_text(program: Program) -> str:

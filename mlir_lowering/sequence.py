@@ -85,8 +85,9 @@ def schedule_group(group: Group, target: Target) -> list[KernelCall] | list[Libr
     calls = [launch for call in schedule(group, target) for launch in call.launches()]
     what = group.head or group.outputs[0].op
     assert what is not None, "a group writes what its ops make"
+    location = str(what.loc)
     for call in calls:
-        call.label = replace(call.label, op=what.name, location=str(what.loc), schedule=name)
+        call.label = replace(call.label, op=what.name, location=location, schedule=name)
     if group.head is None:
         return calls
     found = match(group, target)

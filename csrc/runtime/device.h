@@ -99,7 +99,7 @@ struct Label {
 
 // `name` of a kernel, and what it was launched for.
 inline std::string Named(const std::string& name, const Label* label) {
-  return label == nullptr || label->op.empty() ? name : name + " (" + label->Text() + ")";
+  return label == nullptr ? name : name + " (" + label->Text() + ")";
 }
 
 struct Grid {

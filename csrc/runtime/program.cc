@@ -318,7 +318,7 @@ class Parser {
     KernelSource& kernel = program_->kernels[step.kernel];
     const auto label = in_.Number<uint32_t>();
     if (label >= program_->labels.size()) in_.Fail("a launch names a label that is not there");
-    step.grid.label = &program_->labels[label];
+    if (!program_->labels[label].op.empty()) step.grid.label = &program_->labels[label];
     step.slots = in_.Numbers<uint32_t>();
     if (step.slots.size() != buffers_[step.kernel]) {
       in_.Fail("a launch of " + kernel.name + " binds " + std::to_string(step.slots.size()) + " buffers, not " +

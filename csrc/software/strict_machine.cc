@@ -47,9 +47,7 @@ const char* Name(Order order) {
   return kNames[static_cast<int>(order)];
 }
 
-std::string Describe(const StrictKernel& kernel) {
-  return "kernel " + kernel.name + (kernel.comment.empty() ? "" : " (" + kernel.comment + ")");
-}
+std::string Describe(const StrictKernel& kernel) { return "kernel " + kernel.name; }
 
 const StrictRuntime Machine::kRuntime = {
     [](const void* address, unsigned long bytes, ::software::Access access) {

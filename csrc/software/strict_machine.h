@@ -24,13 +24,13 @@ using StrictFunction = void (*)(const StrictRuntime* runtime, void* const* buffe
                                 const uint32_t* position);
 
 struct StrictKernel {
-  std::string name, comment;
+  std::string name;
   StrictFunction run;
   uintptr_t image_begin, image_end;  // of the library that holds `run` and the constants it reads
   std::shared_ptr<const void> library;
 };
 
-// "kernel k_123 (adds vectors)"
+// "kernel k_123"
 std::string Describe(const StrictKernel& kernel);
 
 // In which order threads that could run do, and threadgroups.

@@ -82,11 +82,7 @@ bool SupportsStrictKernels() {
 }
 
 StrictKernel MakeStrictKernel(const KernelSource& source, LoadedKernel loaded) {
-  StrictKernel kernel = {source.name,
-                         FirstComment(source.source),
-                         reinterpret_cast<StrictFunction>(reinterpret_cast<void*>(loaded.run)),
-                         0,
-                         0,
+  StrictKernel kernel = {source.name, reinterpret_cast<StrictFunction>(reinterpret_cast<void*>(loaded.run)), 0, 0,
                          std::move(loaded.library)};
   FindImage(kernel);
   return kernel;

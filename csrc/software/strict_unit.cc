@@ -170,12 +170,6 @@ std::vector<std::string> BufferNames(const KernelSource& kernel) {
   return names;
 }
 
-std::string FirstComment(const std::string& source) {
-  const size_t begin = source.find("//");
-  if (begin == std::string::npos) return "";
-  return Trim(std::string_view(source).substr(begin + 2, source.find('\n', begin) - begin - 2));
-}
-
 std::string RewriteThreadArrays(const std::string& source) {
   // The type and the name, or nothing: "const float x = in0[3];" declares no array.
   static const std::regex kArray(R"(^(\s*)(?:alignas\(\d+\) )?(\w+ \w+(?:\[\d+\])+);$)");

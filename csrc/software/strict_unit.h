@@ -34,7 +34,5 @@ std::string RewriteThreadArrays(const std::string& source);
 
 // The names of a kernel's buffers, in order of [[buffer(i)]] in its text, those of kArgs left out.
 std::vector<std::string> BufferNames(const KernelSource& kernel);
-// The first comment line, without its slashes.
-std::string FirstComment(const std::string& source);
 
 }  // namespace pjrt_metal::software

@@ -14,7 +14,7 @@ f32 sum keeps its digits.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 
 from mlir_lowering.emit import Emitter
 from mlir_lowering.graph import Value
@@ -38,6 +38,15 @@ SHORT = 128
 # Threads that need no blocks, and the least elements of one.
 THREADS = 16
 WORK = 16384
+
+
+def _numbered(emitter: Emitter, name: str, each: int, count: int) -> AbstractContextManager[None]:
+    """A thread's numbers, `each` neighbours of `count`, one after the other as `name`."""
+    if each == 1:
+        emitter.line(f"const int {name} = int(tid.x);")
+        return nullcontext()
+    bounds = f"int {name} = int(tid.x) * {each}; {name} < min((int(tid.x) + 1) * {each}, {count})"
+    return emitter.block(f"for ({bounds}; ++{name})", trips=each)
 
 
 class _Strips:
@@ -135,13 +144,8 @@ class _Strips:
     def _scan(self, totals: list[Value]) -> KernelCall:
         scan, emitter = self.scan, self.group.emitter(self.target)
         strips = self.outer * self.blocks * self.strips
-        if self.each == 1:
-            emitter.line("const int strip = int(tid.x);")
+        with _numbered(emitter, "strip", self.each, strips):
             self._strip(emitter, totals)
-        else:
-            bounds = f"int strip = int(tid.x) * {self.each}; strip < min((int(tid.x) + 1) * {self.each}, {strips})"
-            with emitter.block(f"for ({bounds}; ++strip)", trips=self.each):
-                self._strip(emitter, totals)
         comment = f"{scan.what}: a thread takes {self.each} strips of {self.strip} columns by {self.length}."
         return kernel_call(emitter, self.group.outputs, comment, (-(-strips // self.each), 1, 1))
 
@@ -243,13 +247,8 @@ class _Rows:
     def _scan(self, totals: list[Value]) -> KernelCall:
         scan, emitter = self.scan, self.group.emitter(self.target)
         parts = self.rows * self.blocks
-        if self.each == 1:
-            emitter.line("const int part = int(tid.x);")
+        with _numbered(emitter, "part", self.each, parts):
             self._part(emitter, totals)
-        else:
-            bounds = f"int part = int(tid.x) * {self.each}; part < min((int(tid.x) + 1) * {self.each}, {parts})"
-            with emitter.block(f"for ({bounds}; ++part)", trips=self.each):
-                self._part(emitter, totals)
         comment = f"{scan.what}: a thread takes {self.each} blocks of {self.length}, by {LANES} runs of {self.run}."
         return kernel_call(emitter, self.group.outputs, comment, (-(-parts // self.each), 1, 1))
 

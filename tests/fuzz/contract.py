@@ -49,8 +49,7 @@ def _contract(
         wide = f(x, y)
         ax, ay = zeroed(x), zeroed(y)
         total = f(ax, ay)
-        grains = quantum(x), quantum(y)
-        grain = None if None in grains else grains[0] * grains[1]  # type: ignore[operator]
+        grain = quantum(x) * quantum(y)
         inherited = None
         if not (a.exact and b.exact):
             inherited = f(ax, b.error()) + f(a.error(), ay) + f(a.error(), b.error())

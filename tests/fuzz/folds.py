@@ -12,7 +12,7 @@ import numpy as np
 from mlir_lowering.dtypes import DType
 from tests.fuzz.contract import pad_array
 from tests.fuzz.graph import Array, Op
-from tests.fuzz.values import Reject, Val, digits, finite, quantum, require_exact, rounded, sums, widen, wrap, zeroed
+from tests.fuzz.values import Reject, Val, digits, finite, quanta, require_exact, rounded, sums, widen, wrap, zeroed
 
 # Folds terms by a function: over the first axis, or those that fall together in a scan or a scatter.
 Fold = Callable[[np.ufunc, Array], Array]
@@ -48,7 +48,9 @@ def monoid(
             return out
         inherited = None if errors is None else fold(np.add, errors)
         if kind == "add":
-            return sums(fold(np.add, wide), fold(np.add, zeroed(wide)), steps, quantum(wide), inherited, dtype)
+            return sums(
+                fold(np.add, wide), fold(np.add, zeroed(wide)), steps, fold(np.minimum, quanta(wide)), inherited, dtype
+            )
         if errors is not None or not finite(wide).all() or dtype.is_complex:
             raise Reject("product")
         largest = fold(np.multiply, np.maximum(np.abs(wide), 1))

@@ -166,17 +166,21 @@ def require_signed(*vals: Val) -> None:
             raise Reject("sign of zero")
 
 
-def quantum(wide: Array) -> float | None:
-    """A power of two that all finite elements are multiples of; None if there is no small one."""
+def quanta(wide: Array) -> Array:
+    """Of each element a power of two that it is a multiple of, 0 if there is no small one; 1 for what is not finite."""
     if wide.dtype.kind == "c":
-        parts = quantum(wide.real), quantum(wide.imag)
-        return None if None in parts else min(p for p in parts if p is not None)
-    there = np.abs(wide[np.isfinite(wide)]).astype(np.float64)
-    for power in (0, -1, -2, -4, -8, -12):
+        return np.minimum(quanta(wide.real), quanta(wide.imag))
+    there = np.where(np.isfinite(wide), np.abs(wide), 0).astype(np.float64)
+    found = np.zeros(there.shape)
+    for power in (-12, -8, -4, -2, -1, 0):
         scaled = np.ldexp(there, -power)
-        if (scaled == np.floor(scaled)).all():
-            return float(2.0**power)
-    return None
+        found = np.where(scaled == np.floor(scaled), 2.0**power, found)
+    return found
+
+
+def quantum(wide: Array) -> float:
+    """A power of two that all finite elements are multiples of; 0 if there is no small one."""
+    return float(quanta(wide).min(initial=1.0))
 
 
 def zeroed(wide: Array) -> Array:
@@ -187,20 +191,16 @@ def zeroed(wide: Array) -> Array:
 
 
 def sums(
-    wide: Array, total: Array, steps: int | Array, grain: float | None, inherited: Array | None, dtype: DType
+    wide: Array, total: Array, steps: int | Array, grain: float | Array, inherited: Array | None, dtype: DType
 ) -> Val:
-    """A sum: `total` the sum of magnitudes, `steps` the additions, `grain` what all terms are multiples of.
+    """Sums: `total` their sums of magnitudes, `steps` the additions, `grain` what all terms (of each) are multiples of
+    (0: of no known number).
 
-    Exact in every order if no partial sum needs more digits than the type has.
+    A sum is exact in every order if no partial sum needs more digits than the type has.
     """
-    exact = inherited is None and grain is not None and float(total.max(initial=0.0)) <= grain * 2.0 ** digits(dtype)
-    array = np.asarray(wide)
-    if exact:
-        val = rounded(array, None, dtype)
-    else:
-        bound = (steps + 2) * epsilon(dtype) * total
-        bound = bound + (0 if inherited is None else inherited)
-        val = rounded(array, bound, dtype)
+    inherited = np.zeros(np.shape(wide)) if inherited is None else inherited
+    exact = (inherited == 0) & (total <= grain * 2.0 ** digits(dtype))
+    val = rounded(wide, np.where(exact, 0.0, (steps + 2) * epsilon(dtype) * total + inherited), dtype)
     val.signed = False
     return val
 

@@ -27,8 +27,7 @@ const std::vector<ParamKind> kParams = {ParamKind::kInput,
 
 KernelSource Kernel(const std::string& type, const std::string& body) {
   return {"k_test",
-          "// what the test wants\nkernel void k_test(device const " + type + "* __restrict x [[buffer(0)]], device " +
-              type +
+          "// by hand\nkernel void k_test(device const " + type + "* __restrict x [[buffer(0)]], device " + type +
               "* __restrict out [[buffer(1)]],\n"
               "    uint3 tid [[thread_position_in_grid]], uint3 group [[threadgroup_position_in_grid]],\n"
               "    uint3 local [[thread_position_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],\n"
@@ -69,12 +68,15 @@ std::vector<float> Numbers(size_t count) {
   return values;
 }
 
-// The launch fails, and the message holds all texts as well as the kernel's name and comment.
+// The launch fails, and the message holds all texts as well as the kernel's name and what the launch is for.
 void ExpectViolation(const KernelSource& kernel, size_t inputs, size_t outputs, const Grid& grid,
                      std::initializer_list<const char*> texts) {
   std::string message;
+  const Label label{"stablehlo.test", "", "by hand", "what the test wants"};
+  Grid labelled = grid;
+  labelled.label = &label;
   try {
-    Run<float>(kernel, Numbers(inputs), outputs, grid);
+    Run<float>(kernel, Numbers(inputs), outputs, labelled);
   } catch (const Error& error) {
     EXPECT(error.code() == Code::kInternal);
     message = error.what();
