@@ -22,8 +22,10 @@ from mlir_lowering.errors import INTERNAL, CompileError
 
 # What takes longer until its first line of the log never ends: decoding takes 22 ms for 7,000 ops, about 1 MB, and the
 # child starts in less than a second.
-SECONDS = 15.0
-SECONDS_PER_MEGABYTE = 5.0
+READING = (15.0, 5.0)  # seconds, and seconds a megabyte
+# Between two later frames, far more than the compiler's slowest phase takes (3 s a megabyte): an artifact may have
+# damaged the child without ending it.
+COMPILING = (120.0, 200.0)
 Log = Callable[[str, float, str], None]
 _PIECE = 1 << 20
 _lock = threading.Lock()
@@ -50,7 +52,7 @@ def compile(code: bytes, options: bytes, target: str, log: Log) -> bytes:
             return _ask(_process, code, options, target, log)
         except _Ended:
             _process = None
-            raise CompileError("the program is corrupt: MLIR's reader does not survive it") from None
+            raise CompileError("the program is corrupt: MLIR's reader does not survive it, or never ends") from None
 
 
 def _start() -> subprocess.Popen[bytes]:
@@ -73,8 +75,7 @@ def _ask(
     log: Log,
 ) -> bytes:
     assert process.stdin is not None and process.stdout is not None
-    watchdog = threading.Timer(SECONDS + SECONDS_PER_MEGABYTE * len(code) / 1e6, process.kill)
-    watchdog.start()
+    watchdog = _watchdog(process, code, READING)
     try:
         for part in (code, options, target.encode()):
             _send(process.stdin, part)
@@ -83,6 +84,7 @@ def _ask(
             kind = process.stdout.read(1)
             data = _receive(process.stdout)
             watchdog.cancel()
+            watchdog = _watchdog(process, code, COMPILING)
             match kind:
                 case b"l":
                     phase, milliseconds, detail = _message(data, str, float, str)
@@ -100,6 +102,12 @@ def _ask(
         raise _Ended from None
     finally:
         watchdog.cancel()
+
+
+def _watchdog(process: subprocess.Popen[bytes], code: bytes, seconds: tuple[float, float]) -> threading.Timer:
+    timer = threading.Timer(seconds[0] + seconds[1] * len(code) / 1e6, process.kill)
+    timer.start()
+    return timer
 
 
 def _send(pipe: IO[bytes], data: bytes) -> None:

@@ -70,6 +70,23 @@ def test_what_a_damaged_child_says_is_no_answer(monkeypatch: pytest.MonkeyPatch,
         compile(TEXT)
 
 
+@pytest.mark.parametrize("frame", [b"", b"l" + (12).to_bytes(8, "little") + b'["a",1.0,""]', b"p" + b"\0" * 4])
+def test_a_child_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, frame: bytes) -> None:
+    """Before its first line of the log, after it, and within a frame."""
+
+    def start() -> compile_process.subprocess.Popen[bytes]:
+        code = f"import sys, time; sys.stdout.buffer.write({frame!r}); sys.stdout.buffer.flush(); time.sleep(100)"
+        pipe = compile_process.subprocess.PIPE
+        return compile_process.subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe)
+
+    monkeypatch.setattr(compile_process, "_process", None)
+    monkeypatch.setattr(compile_process, "_start", start)
+    monkeypatch.setattr(compile_process, "READING", (1.0, 0.0))
+    monkeypatch.setattr(compile_process, "COMPILING", (1.0, 0.0))
+    with pytest.raises(CompileError, match="never ends"):
+        compile(TEXT)
+
+
 def test_an_artifact_that_ends_every_child_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def start() -> compile_process.subprocess.Popen[bytes]:
         child = original()
