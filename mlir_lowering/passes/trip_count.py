@@ -16,7 +16,9 @@ MAX_TRIPS = 1 << 40
 
 
 def static_trip_count(op: Op) -> int:
-    """Iterations of a `while` whose counter starts, steps and ends at constants (jax's scan and fori_loop); else -1."""
+    """Iterations of a `while` whose counter starts, steps and ends at constants (jax's scan and fori_loop); else -1.
+
+    A limit that JAX carries along is outside by now (passes/loops.py)."""
     condition, body = op.regions
     test = condition.outputs[0].op
     if test is None or test.name != "stablehlo.compare":
@@ -26,7 +28,7 @@ def static_trip_count(op: Op) -> int:
     if left not in condition.args or direction not in _HOLDS:
         return -1
     number = condition.args.index(left)
-    limit = _integer(_outside(right, op, condition.args, body.args, body.outputs))
+    limit = _integer(right)
     start = _integer(op.operands[number])
     step = _step(body.outputs[number], body.args[number])
     if limit is None or start is None or not step:
@@ -43,15 +45,6 @@ def static_trip_count(op: Op) -> int:
     if trips > MAX_TRIPS or not lowest <= last < 2**bits:  # the counter would wrap around
         return -1
     return trips
-
-
-def _outside(value: Value, op: Op, args: list[Value], body_args: list[Value], body_outputs: list[Value]) -> Value:
-    """A carried value that the body passes on unchanged is what it was at the start."""
-    if value in args:
-        number = args.index(value)
-        if body_outputs[number] is body_args[number]:
-            return op.operands[number]
-    return value
 
 
 def _integer(value: Value) -> int | None:

@@ -8,7 +8,7 @@ from absl.testing import absltest, parameterized
 
 import mlir_lowering.ops
 from mlir_lowering.graph import Graph
-from mlir_lowering.passes import complex_contraction, cse, dce, layouts, simplify, split_reduce
+from mlir_lowering.passes import complex_contraction, cse, dce, layouts, loops, simplify, split_reduce
 from mlir_lowering.passes.trip_count import static_trip_count
 from mlir_lowering.targets import Target, parse_target
 from mlir_lowering.text import parse_graph, print_graph
@@ -31,6 +31,87 @@ def _constant(name: str, value: object, dtype: str = "f32") -> str:
 
 # name, pass, before, after (both printed in the parser's own form, so that names do not matter)
 _CASES = (
+    (
+        # The outer loop hands %w to the inner one, which changes it as little; %a and %b change places.
+        "carried_unchanged",
+        loops.run,
+        _graph(
+            "%w: 4xf32, %x: 4xf32, %y: 4xf32, %p: i1",
+            "%q, %v, %a, %b = stablehlo.while(%p, %w, %x, %y) : i1, 4xf32, 4xf32, 4xf32",
+            "region (%c: i1, %d: 4xf32, %e: 4xf32, %f: 4xf32) {",
+            "return %c",
+            "}",
+            "region (%g: i1, %h: 4xf32, %i: 4xf32, %j: 4xf32) {",
+            "%k, %l, %m = stablehlo.while(%g, %h, %i) : i1, 4xf32, 4xf32",
+            "region (%c2: i1, %d2: 4xf32, %e2: 4xf32) {",
+            "return %c2",
+            "}",
+            "region (%g2: i1, %h2: 4xf32, %i2: 4xf32) {",
+            "%n = stablehlo.add(%h2, %i2) : 4xf32",
+            "%o = stablehlo.not(%g2) : i1",
+            "return %o, %h2, %n",
+            "}",
+            "return %k, %l, %j, %m",
+            "}",
+            "%r = stablehlo.add(%v, %a) : 4xf32",
+            "return %r, %b",
+        ),
+        _graph(
+            "%w: 4xf32, %x: 4xf32, %y: 4xf32, %p: i1",
+            "%q, %a, %b = stablehlo.while(%p, %x, %y) : i1, 4xf32, 4xf32",
+            "region (%c: i1, %e: 4xf32, %f: 4xf32) {",
+            "return %c",
+            "}",
+            "region (%g: i1, %i: 4xf32, %j: 4xf32) {",
+            "%k, %m = stablehlo.while(%g, %i) : i1, 4xf32",
+            "region (%c2: i1, %e2: 4xf32) {",
+            "return %c2",
+            "}",
+            "region (%g2: i1, %i2: 4xf32) {",
+            "%n = stablehlo.add(%w, %i2) : 4xf32",
+            "%o = stablehlo.not(%g2) : i1",
+            "return %o, %n",
+            "}",
+            "return %k, %j, %m",
+            "}",
+            "%r = stablehlo.add(%w, %a) : 4xf32",
+            "return %r, %b",
+        ),
+    ),
+    (
+        # Only its own next value reads %h; %a has no reader outside, but %b's next value reads it.
+        "carried_for_itself",
+        dce.run,
+        _graph(
+            "%p: i1, %x: 4xf32, %y: 4xf32, %z: 4xf32",
+            "%q, %s, %a, %b = stablehlo.while(%p, %x, %y, %z) : i1, 4xf32, 4xf32, 4xf32",
+            "region (%c: i1, %d: 4xf32, %e: 4xf32, %f: 4xf32) {",
+            "return %c",
+            "}",
+            "region (%g: i1, %h: 4xf32, %i: 4xf32, %j: 4xf32) {",
+            "%k = stablehlo.not(%g) : i1",
+            "%l = stablehlo.tanh(%h) : 4xf32",
+            "%m = stablehlo.tanh(%i) : 4xf32",
+            "%n = stablehlo.add(%i, %j) : 4xf32",
+            "return %k, %l, %m, %n",
+            "}",
+            "return %b",
+        ),
+        _graph(
+            "%p: i1, %x: 4xf32, %y: 4xf32, %z: 4xf32",
+            "%q, %a, %b = stablehlo.while(%p, %y, %z) : i1, 4xf32, 4xf32",
+            "region (%c: i1, %e: 4xf32, %f: 4xf32) {",
+            "return %c",
+            "}",
+            "region (%g: i1, %i: 4xf32, %j: 4xf32) {",
+            "%k = stablehlo.not(%g) : i1",
+            "%m = stablehlo.tanh(%i) : 4xf32",
+            "%n = stablehlo.add(%i, %j) : 4xf32",
+            "return %k, %m, %n",
+            "}",
+            "return %b",
+        ),
+    ),
     (
         "complex_contraction",
         complex_contraction.run,
