@@ -1,7 +1,7 @@
 """Dead code: ops whose results nobody reads and that have no effects are dropped, in every region.
 
-Of a barrier, which has a result for each operand, the pairs that nobody reads are dropped; of a loop, the carried values
-that only their own next values need.
+Of a barrier, which has a result for each operand, the pairs that nobody reads are dropped; of a loop, the carried
+values that only their own next values need.
 """
 
 from __future__ import annotations

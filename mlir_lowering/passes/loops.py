@@ -12,7 +12,7 @@ from mlir_lowering.targets import Target
 
 
 def run(graph: Graph, target: Target) -> None:
-    """Rewrites every loop, inner ones first: what an inner loop does not change, the outer one may not change either."""
+    """Rewrites every loop, inner ones first: what an inner one does not change, the outer one may not change either."""
     mapping: dict[Value, Value] = {}
     _region(graph, mapping)
     replace_uses(graph, mapping)
@@ -30,18 +30,23 @@ def _take_out(op: Op, mapping: dict[Value, Value]) -> None:
     condition, body = op.regions
     changed = set()
     for number, (arg, output) in enumerate(zip(body.args, body.outputs, strict=True)):
-        while output in mapping:
-            output = mapping[output]
-        if output is not arg:
+        if _resolved(output, mapping) is not arg:
             changed.add(number)
             continue
-        for value in (arg, condition.args[number], op.results[number]):
-            mapping[value] = op.operands[number]
+        # Resolved here, lest a chain of loops makes a chain to follow.
+        outside = _resolved(op.operands[number], mapping)
+        mapping.update({arg: outside, condition.args[number]: outside, op.results[number]: outside})
     keep_carried(op, changed)
 
 
+def _resolved(value: Value, mapping: dict[Value, Value]) -> Value:
+    while value in mapping:
+        value = mapping[value]
+    return value
+
+
 def keep_carried(op: Op, kept: set[int]) -> None:
-    """Drops all carried values of the while `op` but those at positions `kept`. Nothing may read the others any more."""
+    """Drops the carried values of the while `op` that are not at positions `kept`. Nothing may read them any more."""
     condition, body = op.regions
     for values in (op.operands, op.results, condition.args, body.args, body.outputs):
         values[:] = [value for number, value in enumerate(values) if number in kept]

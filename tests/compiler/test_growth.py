@@ -117,6 +117,22 @@ LOOP = f"""%k? = stablehlo.constant dense<0> : tensor<i32>
   stablehlo.return %j, %q : tensor<i32>, {ROW} }}
 %x? = stablehlo.negate %w?#1 : {ROW}"""
 
+
+def handed_on(n: int) -> str:
+    """A chain of loops that hand on what none of them changes."""
+    lines = ["%s = stablehlo.constant dense<true> : tensor<i1>"]
+    for i in range(n):
+        p, x, w = (f"%w{i - 1}#0", f"%w{i - 1}#1", f"%w{i - 1}#2") if i else ("%s", "%a0", "%a1")
+        lines += [
+            f"%w{i}:3 = stablehlo.while(%p = {p}, %x = {x}, %y = {w}) : tensor<i1>, {ROW}, {ROW} cond {{",
+            "stablehlo.return %p : tensor<i1> } do {",
+            "%q = stablehlo.not %p : tensor<i1>",
+            f"%z = stablehlo.add %x, %y : {ROW}",
+            f"stablehlo.return %q, %z, %y : tensor<i1>, {ROW}, {ROW} }}",
+        ]
+    return program([ROW] * 2, lines, [f"%w{n - 1}#1", f"%w{n - 1}#2"], ROW)
+
+
 CASE = f"""%x? = "stablehlo.case"(%a1) ({{ %u = stablehlo.sine $ : {ROW}
   stablehlo.return %u : {ROW} }}, {{ %u = stablehlo.cosine $ : {ROW}
   stablehlo.return %u : {ROW} }}) : (tensor<i32>) -> {ROW}"""
@@ -169,6 +185,7 @@ FAMILIES: dict[str, Callable[[int], str]] = {
     ),
     "barriers": chain(f"%s? = stablehlo.sine $ : {ROW}\n%x? = stablehlo.optimization_barrier %s? : {ROW}", ROW),
     "loops": chain(LOOP, ROW),
+    "handed_on": handed_on,
     "cases": chain(CASE, ROW, ("tensor<i32>",)),
     "calls": chain(
         f"%x? = func.call @f($, %a1) : ({SQUARE}, {SQUARE}) -> {SQUARE}", args=(SQUARE,), functions=FUNCTION
